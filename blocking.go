@@ -230,16 +230,21 @@ func (l *Limiter) Wait(ctx context.Context, ask Ask) error {
 	return nil
 }
 
-// wait waits until a request is granted, and lets the Receipt of the context see that it waits.
+// wait waits until a request is granted.
 func (l *Limiter) wait(ctx context.Context, w *limiter.Waiter) error {
 	waits, err := l.core.Enqueue(ctx, w)
 	if !waits {
 		return err
 	}
+	l.show(ctx, w)
+	return l.core.Await(ctx, w)
+}
+
+// show lets the Receipt of a context see that a request waits.
+func (l *Limiter) show(ctx context.Context, w *limiter.Waiter) {
 	if receipt := overridesOf(ctx).receipt; receipt != nil {
 		receipt.waits(l, w)
 	}
-	return l.core.Await(ctx, w)
 }
 
 // passWithoutSlots is acquire for a request whose end nothing reports. Its frame has left the stack before the request waits.

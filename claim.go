@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/limiter"
-	"github.com/httpthrottle/throttle/internal/quota"
 )
 
 // TryRoundTrip sends a request if its limits allow it now and no request waits before it. Otherwise it returns false and leaves the request,
@@ -21,13 +20,15 @@ func (t *Transport) TryRoundTrip(req *http.Request) (resp *http.Response, sent b
 		return resp, true, err
 	}
 	r := limiter.Request{User: t.user, Context: req.Context()}
-	var key quota.Key
-	var gate *quota.Key
-	if t.prepare(o, req, &r, &key) {
-		gate = &key
+	granted := false
+	if t.isHinted() {
+		granted, _ = t.enterByGate(o, req, &r) // a request that has ended is not sent either
+	} else {
+		t.prepare(o, req, &r, nil)
+		//lint:ignore SA1019 http.Client sets Cancel with its Timeout
+		granted = limiter.Ended(r.Context, req.Cancel) == nil && t.limiter.core.Now(&r, nil)
 	}
-	//lint:ignore SA1019 http.Client sets Cancel with its Timeout
-	if limiter.Ended(r.Context, req.Cancel) != nil || !t.limiter.core.Now(&r, gate) {
+	if !granted {
 		return nil, false, nil
 	}
 	resp, _, err = t.send(req, &r)
@@ -75,15 +76,10 @@ func (t *Transport) Enqueue(req *http.Request, c *Claim) (*Ticket, error) {
 	}
 	o := overridesOf(req.Context())
 	r := limiter.Request{User: t.user, Context: req.Context()}
-	var key quota.Key
-	var gate *quota.Key
-	if t.prepare(o, req, &r, &key) {
-		gate = &key
-	}
-	w := t.waiter(o, req, &r, gate)
-	if w.Gate == nil && !t.noHints && w.MaxWait != 0 {
-		w.Gate, w.Late = t.gateOf(req), true
-	}
+	hinted := t.isHinted()
+	t.prepare(o, req, &r, nil)
+	w := t.waiter(o, req, &r, hinted)
+	t.findGate(req, w)
 	w.Claim = c.claim
 	if c.within >= 0 && (w.MaxWait < 0 || c.within < w.MaxWait) {
 		w.MaxWait = c.within
@@ -120,7 +116,7 @@ func (t *Ticket) RoundTrip(req *http.Request) (*http.Response, error) {
 	case <-req.Context().Done():
 	}
 	core, w := t.limiter.core, t.waiter
-	var err error
+	rejected, err := false, error(nil)
 	switch winner := c.claim.claim.Winner(); {
 	case winner == w && !c.waits:
 		return c.by.sendGranted(req, w)
@@ -129,13 +125,14 @@ func (t *Ticket) RoundTrip(req *http.Request) (*http.Response, error) {
 			return c.by.sendGranted(req, w)
 		}
 	case winner == nil && w.Rejected():
-		err = core.Refuse(req.Context(), w)
-		return c.by.turnAway(req, err, true)
+		rejected, err = true, core.Refuse(req.Context(), w)
 	default:
 		t.leave()
 		err = cmp.Or(context.Cause(req.Context()), errNoTicket)
 	}
-	return c.by.turnAway(req, err, false)
+	closeBody(req)
+	resp, _, err := c.by.turnAway(req, err, rejected)
+	return resp, err
 }
 
 func (t *Transport) sendGranted(req *http.Request, w *limiter.Waiter) (*http.Response, error) {

@@ -32,17 +32,21 @@ func (t *Transport) send(req *http.Request, r *limiter.Request) (*http.Response,
 		r = &kept.request
 	}
 	var s sent
+	tracked := kept != nil || r.IsTracked()
 	defer func() {
+		if tracked && !s.returned {
+			t.abort(r, nil, &limiter.Answer{Outcome: aimd.Ignore})
+		}
 		if !s.open {
 			t.limiter.core.Finish(t.user)
 		}
 	}()
-	tracked := kept != nil || r.IsTracked()
 	if tracked {
-		s.resp, s.far, s.err = t.forwardTracked(req, r)
+		s.resp, s.far, s.err = t.forwardWithSlots(req, r)
 	} else {
 		s.resp, s.far, s.err = t.forward(req, r)
 	}
+	s.returned = true
 	s.mayHint = s.err == nil && s.resp != nil && t.mayHint(req, s.resp, r.At)
 	if tracked || s.mayHint || s.err != nil {
 		t.learn(req, r, kept, &s)
@@ -52,24 +56,12 @@ func (t *Transport) send(req *http.Request, r *limiter.Request) (*http.Response,
 
 // A sent is what became of a request that was sent.
 type sent struct {
-	resp    *http.Response
-	far     reach
-	err     error
-	mayHint bool // the response may have hints; see the method of that name
-	open    bool // the request is in flight until its body ends
-}
-
-// forwardTracked is forward for a request whose end the Limiter is to know, also if base panics.
-func (t *Transport) forwardTracked(req *http.Request, r *limiter.Request) (*http.Response, reach, error) {
-	done := false
-	defer func() {
-		if !done {
-			t.abort(r, nil, &limiter.Answer{Outcome: aimd.Ignore})
-		}
-	}()
-	resp, far, err := t.forwardWithSlots(req, r)
-	done = true
-	return resp, far, err
+	resp     *http.Response
+	far      reach
+	err      error
+	returned bool // the base has returned, and not panicked
+	mayHint  bool // the response may have hints; see the method of that name
+	open     bool // the request is in flight until its body ends
 }
 
 // learn reports what a response or an error means. A response beside an error is ignored.

@@ -39,7 +39,8 @@ func TestMemoryOfAWaiter(t *testing.T) {
 		{"Wait under two limits", two, callWait, 3_800},
 		{"Acquire", one, callAcquire, 3_900},
 		{"Acquire under two limits", two, callAcquire, 3_900},
-		{"RoundTrip", one, callRoundTrip, 6_000},
+		{"RoundTrip", one, callRoundTrip, 4_600}, // one in ten has grown, where the heap needed more
+		{"RoundTrip under two limits", two, callRoundTrip, 4_600},
 		{"Client.Do", one, callDo, 6_250},
 	} {
 		for _, n := range []int64{1_000, 100_000, 1_000_000} {

@@ -86,7 +86,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 		t.observer = t.limiter.observer.with(c.hooks, c.log)
 	}
 	t.user = t.observer.user()
-	t.user.Flies = true
+	t.user.Flies, t.user.Apart = true, !t.owns
 	return t, nil
 }
 
@@ -157,65 +157,58 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// roundTrip is RoundTrip, and reports how far the request got. What a request needs that is granted immediately has left the stack
-// before another one waits, because 100,000 requests may wait.
-func (t *Transport) roundTrip(req *http.Request) (*http.Response, reach, error) {
-	t.mustBeMade()
-	w, resp, far, err := t.arrive(req)
-	if w == nil {
-		return resp, far, err
-	}
-	if err := t.await(req, w); err != nil {
-		resp, err := t.turnAway(req, err, w.Rejected())
-		return resp, reachedNoBase, err
-	}
-	return t.sendWaited(req, w)
-}
-
-// arrive sends a request if it can go immediately, or rejects it if it may not wait. Otherwise it is to wait as w. If a function of
-// the user panics before that, the request is not sent.
+// roundTrip is RoundTrip, and reports how far the request got. If a function of the user panics, the request is not sent.
 //
-// The functions that it calls are called one after the other, and not one by the other, because a request that then waits keeps the
+// What a request needs that is granted immediately has left the stack before another one waits, because 100,000 requests may wait.
+// What is called before that is called one after the other, and not one by the other, because a goroutine that waits keeps the
 // largest stack that it has needed.
-func (t *Transport) arrive(req *http.Request) (w *limiter.Waiter, resp *http.Response, far reach, err error) {
-	decided := false
+func (t *Transport) roundTrip(req *http.Request) (resp *http.Response, far reach, err error) {
+	t.mustBeMade()
+	sent := false
 	defer func() {
-		if !decided {
+		if !sent {
 			closeBody(req)
 		}
 	}()
 	o := overridesOf(req.Context())
 	if t.isExempt(o, req) {
-		decided = true
-		resp, far, err = t.sendOn(req)
-		return nil, resp, far, err
+		sent = true
+		return t.sendOn(req)
 	}
+	w, resp, far, err := t.arrive(o, req, &sent)
+	if w == nil {
+		return resp, far, err
+	}
+	waits, err := t.enqueue(req, w)
+	if waits {
+		t.limiter.show(req.Context(), w)
+		err = t.limiter.core.Await(req.Context(), w)
+	}
+	if err != nil {
+		return t.turnAway(req, err, w.Rejected())
+	}
+	sent = true
+	return t.sendWaited(req, w)
+}
+
+// arrive sends a request if it can go immediately, or rejects it if it may not wait. Otherwise it is to wait as w.
+func (t *Transport) arrive(o *overrides, req *http.Request, sent *bool) (w *limiter.Waiter, resp *http.Response, far reach, err error) {
 	r := limiter.Request{User: t.user, Context: req.Context()}
-	var key quota.Key
-	var gate *quota.Key
-	if t.prepare(o, req, &r, &key) {
-		gate = &key
-	}
 	granted, rejected := false, false
-	//lint:ignore SA1019 http.Client sets Cancel with its Timeout
-	if err = limiter.Ended(r.Context, req.Cancel); err == nil {
-		if gate != nil || o.longestWait(t.maxWait) != 0 {
-			granted = t.limiter.core.Now(&r, gate)
-		} else {
-			granted, err = t.limiter.core.NowOrNever(&r)
-			rejected = err != nil
-		}
-		if !granted && !rejected {
-			w = t.waiter(o, req, &r, gate)
-		}
+	hinted := t.isHinted()
+	if hinted {
+		granted, err = t.enterByGate(o, req, &r)
+	} else {
+		granted, rejected, err = t.enter(o, req, &r)
 	}
-	decided = true
 	switch {
 	case granted:
+		*sent = true
 		resp, far, err = t.send(req, &r)
 	case err != nil:
-		resp, err = t.turnAway(req, err, rejected)
-		far = reachedNoBase
+		resp, far, err = t.turnAway(req, err, rejected)
+	default:
+		w = t.waiter(o, req, &r, hinted)
 	}
 	return w, resp, far, err
 }
@@ -229,61 +222,73 @@ func (t *Transport) isExempt(o *overrides, req *http.Request) bool {
 	return true
 }
 
-// prepare adds the charges of a request, and the key of its gate. It reports whether it passes one.
-func (t *Transport) prepare(o *overrides, req *http.Request, r *limiter.Request, gate *quota.Key) (hinted bool) {
-	host := ""
-	hinted = !t.noHints && t.limiter.core.HasHints.Load()
-	if hinted || t.byHost {
-		host = ByHost(req)
+// isHinted reports whether requests pass gates before they wait.
+func (t *Transport) isHinted() bool { return !t.noHints && t.limiter.core.HasHints.Load() }
+
+// enter charges a request if it can be sent immediately, and rejects it if it may not wait.
+func (t *Transport) enter(o *overrides, req *http.Request, r *limiter.Request) (granted, rejected bool, err error) {
+	t.prepare(o, req, r, nil)
+	//lint:ignore SA1019 http.Client sets Cancel with its Timeout
+	if err = limiter.Ended(r.Context, req.Cancel); err != nil {
+		return false, false, err
 	}
-	if hinted {
-		gate.Host = host
-		t.kindOf(req, gate)
-	} else {
-		gate = nil
+	if o.longestWait(t.maxWait) != 0 {
+		return t.limiter.core.Now(r, nil), false, nil
 	}
+	granted, err = t.limiter.core.NowOrNever(r)
+	return granted, err != nil, err
+}
+
+// enterByGate charges a request that passes a gate if it can be sent immediately. The key of the gate is on the stack only meanwhile.
+func (t *Transport) enterByGate(o *overrides, req *http.Request, r *limiter.Request) (granted bool, err error) {
+	gate := quota.Key{Host: ByHost(req)}
+	t.kindOf(req, &gate)
+	t.prepare(o, req, r, &gate)
+	//lint:ignore SA1019 http.Client sets Cancel with its Timeout
+	if err = limiter.Ended(r.Context, req.Cancel); err == nil {
+		granted = t.limiter.core.Now(r, &gate)
+	}
+	return granted, err
+}
+
+// prepare adds the charges of a request, and its keys to that of its gate, if it passes one.
+func (t *Transport) prepare(o *overrides, req *http.Request, r *limiter.Request, gate *quota.Key) {
 	if t.plain != nil && o == noOverrides {
 		r.AddAll(t.plain)
 	} else {
 		t.charge(o, req, r, gate)
 	}
 	if t.byHost {
-		r.SetHost(orNoKey(host))
+		r.SetHost(orNoKey(ByHost(req)))
 	}
-	return hinted
 }
 
 // waiter returns a request as one that waits.
-func (t *Transport) waiter(o *overrides, req *http.Request, r *limiter.Request, gate *quota.Key) *limiter.Waiter {
+func (t *Transport) waiter(o *overrides, req *http.Request, r *limiter.Request, hinted bool) *limiter.Waiter {
 	w := r.Waiter()
-	w.MaxWait, w.Priority = o.longestWait(t.maxWait), o.priority
-	if fair := t.limiter.core.Fair; fair != nil {
-		t.limiter.setCaller(w, t.limiter.callerOf(o, req))
-	}
+	w.MaxWait, w.Priority, w.Late = o.longestWait(t.maxWait), o.priority, !hinted
 	//lint:ignore SA1019 http.Client sets Cancel with its Timeout
 	w.Cancel = req.Cancel
-	if gate != nil {
-		w.Gate = new(*gate)
+	if t.limiter.core.Fair != nil {
+		t.limiter.setCaller(w, t.limiter.callerOf(o, req))
 	}
 	return w
 }
 
-// await waits until a request is granted. If a hook panics, the request is not sent.
-func (t *Transport) await(req *http.Request, w *limiter.Waiter) (err error) {
-	done := false
-	defer func() {
-		if !done {
-			closeBody(req)
-		}
-	}()
-	if err = t.limiter.waitsForItself(req.Context(), w); err == nil {
-		if w.Gate == nil && !t.noHints && w.MaxWait != 0 {
-			w.Gate, w.Late = t.gateOf(req), true
-		}
-		err = t.limiter.wait(req.Context(), w)
+// enqueue has a request wait, and reports whether it does.
+func (t *Transport) enqueue(req *http.Request, w *limiter.Waiter) (waits bool, err error) {
+	if err := t.limiter.waitsForItself(req.Context(), w); err != nil {
+		return false, err
 	}
-	done = true
-	return err
+	t.findGate(req, w)
+	return t.limiter.core.Enqueue(req.Context(), w)
+}
+
+// findGate sets the gate of a request that waits. Until a server has sent hints, a request that may not wait has none.
+func (t *Transport) findGate(req *http.Request, w *limiter.Waiter) {
+	if !w.Late || !t.noHints && w.MaxWait != 0 {
+		w.Gate = t.gateOf(req)
+	}
 }
 
 // sendWaited sends a request that has waited.
@@ -294,12 +299,12 @@ func (t *Transport) sendWaited(req *http.Request, w *limiter.Waiter) (*http.Resp
 }
 
 // turnAway returns the response or the error for a request that is not sent, because of a Rejection or of the end of its context.
-func (t *Transport) turnAway(req *http.Request, err error, rejected bool) (*http.Response, error) {
-	closeBody(req)
-	if rejected {
-		return t.reject(req, err.(*Rejection))
+func (t *Transport) turnAway(req *http.Request, err error, rejected bool) (*http.Response, reach, error) {
+	if !rejected {
+		return nil, reachedNoBase, err
 	}
-	return nil, err
+	resp, err := t.reject(req, err.(*Rejection))
+	return resp, reachedNoBase, err
 }
 
 // closeBody closes the body of a request that is not sent, as a RoundTripper must. Nothing was read from it, so its error

@@ -27,7 +27,7 @@ func (l *Core) Settle(r *Request, i int, cost int64) (charged int64, err error) 
 		l.endUnitLocked(c, cost, now)
 	}
 	if !l.hearLocked(r, c, cost, now) {
-		l.correctLocked(c.Bucket, r.turn, c.Paid, charged, cost, now)
+		l.correctLocked(c.Bucket, r.turn(), c.Paid, charged, cost, now)
 	}
 	return charged, nil
 }

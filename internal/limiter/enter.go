@@ -16,21 +16,26 @@ import (
 // are separate so that requests wait on a small stack: there may be 100,000 of them.
 func (l *Core) Now(r *Request, gate *quota.Key) (ok bool) {
 	l.mu.Lock()
-	now := l.nowLocked()
-	if l.isShutLocked(r.User) || gate != nil && !l.passKnownLocked(r, gate, now) { // Enqueue rejects it, or makes the gate
-		l.mu.Unlock()
+	ok = l.payNowLocked(r, gate, l.nowLocked())
+	l.mu.Unlock()
+	if ok && r.User.Granted {
+		l.tellNow(r)
+	}
+	return ok
+}
+
+// payNowLocked makes the charges of a request, and that of its gate, if they can be paid now. Otherwise Enqueue rejects it, or passes
+// its gate again and makes the buckets that are missing.
+func (l *Core) payNowLocked(r *Request, gate *quota.Key, now meter.Instant) (ok bool) {
+	if l.isShutLocked(r.User) || gate != nil && !l.passKnownLocked(r, gate, now) {
 		return false
 	}
 	ok, missing := l.payLocked(r.Charges(), &r.Mark, r.User, now)
 	if missing {
 		ok = l.makeAndPayLocked(r, now)
 	}
-	l.mu.Unlock()
-	switch {
-	case !ok && gate != nil: // Enqueue passes the gate again
+	if !ok && gate != nil {
 		r.dropGate()
-	case ok && r.User.Granted:
-		l.tellNow(r)
 	}
 	return ok
 }
@@ -170,8 +175,12 @@ func (l *Core) Enqueue(ctx context.Context, w *Waiter) (waits bool, err error) {
 	case l.shutsOutLocked(w):
 		a.verdict = refused
 	case l.payOnArrivalLocked(w, &a, rates, now):
+	case w.decided == nil && a.missing == nil && l.denyWaiterLocked(w, now):
+		a.verdict = refused
 	default:
-		l.decideLocked(ctx, w, &a, now)
+		if a.verdict = l.lineUpLocked(ctx, w, a.missing, now); a.verdict == waiting {
+			l.waitsLocked(w, &a, now)
+		}
 	}
 	l.end()
 	return a.verdict == waiting, l.tellArrival(ctx, w, &a)
@@ -208,11 +217,13 @@ func (l *Core) tellArrival(ctx context.Context, w *Waiter, a *arrival) error {
 	return nil
 }
 
-// payOnArrivalLocked passes the gate of w, and grants w if it can be paid now. It reports whether w is decided.
-func (l *Core) payOnArrivalLocked(w *Waiter, a *arrival, rates []meter.Rate, now meter.Instant) (ok bool) {
+// payOnArrivalLocked passes the gate of w, and grants w if it can be paid now. It reports whether w is decided. Otherwise it finds the
+// first charge without room for its bucket and, in a dry run, makes w a ghost.
+func (l *Core) payOnArrivalLocked(w *Waiter, a *arrival, rates []meter.Rate, now meter.Instant) (decided bool) {
 	if w.Gate != nil && !w.Late {
 		l.passLocked(w, now)
 	}
+	ok := false
 	if w.Claim == nil {
 		ok, a.missing = l.payAllLocked(w.charges, &w.mark, rates, w.user, now)
 	} else if ok, a.missing = l.payClaimedLocked(w, rates, now); !ok && len(w.charges) == 0 {
@@ -221,28 +232,26 @@ func (l *Core) payOnArrivalLocked(w *Waiter, a *arrival, rates []meter.Rate, now
 	}
 	if ok {
 		a.verdict = granted
-	} else if w.Late && a.missing == nil && w.decided != nil {
-		l.passLocked(w, now)
+		return true
 	}
-	return ok
-}
-
-// decideLocked decides about a request that could not be granted immediately.
-func (l *Core) decideLocked(ctx context.Context, w *Waiter, a *arrival, now meter.Instant) {
-	mayWait := w.decided != nil
-	if l.dry && mayWait {
+	if w.decided == nil {
+		return false
+	}
+	if l.dry {
 		w.ghost, w.decided = new(ghost), nil
 	}
-	if !mayWait && a.missing == nil && l.denyWaiterLocked(w, now) {
-		a.verdict = refused
-		return
+	if w.Gate != nil && w.Late && a.missing == nil {
+		l.passLocked(w, now)
 	}
-	if a.verdict = l.lineUpLocked(ctx, w, a.missing, now); a.verdict == waiting {
-		a.at, a.cost, a.wait = w.bucket(), w.in.Costs[w.in.Binding], bucket.Until(w.due, now)
-		if w.ghost != nil {
-			l.sendLocked(w, now)
-			a.verdict = granted
-		}
+	return false
+}
+
+// waitsLocked notes what w waits for. If that is a ghost, its request is sent.
+func (l *Core) waitsLocked(w *Waiter, a *arrival, now meter.Instant) {
+	a.at, a.cost, a.wait = w.bucket(), w.in.Costs[w.in.Binding], bucket.Until(w.due, now)
+	if w.ghost != nil {
+		l.sendLocked(w, now)
+		a.verdict = granted
 	}
 }
 

@@ -38,10 +38,10 @@ func (l *Core) sendLocked(w *Waiter, now meter.Instant) {
 
 // unmade returns the ghost of a charge that is yet to be made, and the index of the charge there; nil: it was made.
 func (r *Request) unmade(c *Charge) (w *Waiter, i int) {
-	if r.ghost == nil || c.made {
+	if r.waiter == nil || r.waiter.ghost == nil || c.made {
 		return nil, 0
 	}
-	if w, i = r.ghost, r.ghost.indexOf(c); w.verdict == granted {
+	if w, i = r.waiter, r.waiter.indexOf(c); w.verdict == granted {
 		c.Paid, c.made = w.paid()[i], true
 		return nil, 0
 	}
@@ -79,8 +79,8 @@ func (l *Core) payForGhostLocked(r *Request, c *Charge, now meter.Instant) {
 // hearLocked has what the response to a request says of a charge be booked later, if a ghost makes the
 // charge, and reports whether it does.
 func (l *Core) hearLocked(r *Request, c *Charge, cost, now meter.Instant) bool {
-	w := r.ghost
-	if w == nil {
+	w := r.waiter
+	if w == nil || w.ghost == nil {
 		return false
 	}
 	i, g := w.indexOf(c), w.ghost

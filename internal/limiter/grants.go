@@ -11,7 +11,7 @@ func (l *Core) Cancel(r *Request) {
 	defer l.end()
 	if r.spent == 0 {
 		r.spent = wasCanceled
-		l.undoLocked(r, r.turn, now)
+		l.undoLocked(r, r.turn(), now)
 	}
 }
 

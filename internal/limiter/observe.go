@@ -16,6 +16,7 @@ type User struct {
 	// Rejected matters only where nothing needs its result.
 	Granted, Rejected bool
 	Flies             bool // it calls [Core.Finish] for each request that was granted
+	Apart             bool // it may be shut down alone, so its requests in flight are counted separately, too
 
 	counts  bucket.Counts // guarded by the lock
 	shut    bool          // guarded by the lock: its requests are rejected

@@ -121,7 +121,7 @@ func (l *Core) endLocked(r *Request, c *Charge, a *Answer, now meter.Instant) {
 		}
 		l.refundLocked(r, c, now)
 		if a.Unsent {
-			l.turnLocked(r.turn, c.Bucket, -c.Cost)
+			l.turnLocked(r.turn(), c.Bucket, -c.Cost)
 		}
 	}
 }

@@ -20,12 +20,11 @@ type Request struct {
 	Mark
 	Waited int64 // before the grant
 
-	turn  turn
-	ghost *Waiter // see ghost.go; nil: there is none
-	spent uint8   // guarded by the lock: which of the calls below were made
-	n     uint8   // of the charges in few
-	few   [fewCharges]Charge
-	many  []Charge // all of them, if there are too many for few
+	waiter *Waiter // that was granted in the turn of a caller, or is a ghost (see ghost.go); nil: neither
+	spent  uint8   // guarded by the lock: which of the calls below were made
+	n      uint8   // of the charges in few
+	few    [fewCharges]Charge
+	many   []Charge // all of them, if there are too many for few
 }
 
 // fewCharges need no memory of their own: those of four limits and of the gate.
@@ -67,6 +66,14 @@ const (
 	wasReturned
 	wasCanceled = wasReported | wasFreed | wasSettled | wasReturned
 )
+
+// turn returns the turn in which the request was granted.
+func (r *Request) turn() turn {
+	if r.waiter == nil || r.waiter.ghost != nil {
+		return turn{}
+	}
+	return r.waiter.turn()
+}
 
 // first reports whether none of these calls was made before, and stores that they are made now.
 func (r *Request) first(what uint8) bool {

@@ -265,7 +265,7 @@ func TestAWaiterThatWasGrantedIsARequest(t *testing.T) {
 	w.Take(&r)
 	require.Equal(t, second, r.Waited)
 	require.Equal(t, second, r.At)
-	require.Equal(t, turn{"me", 3}, r.turn)
+	require.Equal(t, turn{"me", 3}, r.turn())
 	for i, paid := range []int64{11, 12} {
 		require.Equal(t, Charge{Limit: asked.Charges()[i].Limit, Bucket: asked.Charges()[i].Bucket, Cost: 2, Paid: paid}, r.Charges()[i])
 	}
@@ -279,7 +279,7 @@ func TestAChargeOfAGhostIsMadeWhenThatIsGranted(t *testing.T) {
 	c := &asked.Charges()[1]
 	at, _ := asked.unmade(c)
 	require.Nil(t, at, "it is not of a ghost")
-	asked.ghost, w.ghost = w, new(ghost)
+	asked.waiter, w.ghost = w, new(ghost)
 	at, i := asked.unmade(c)
 	require.Same(t, w, at)
 	require.Equal(t, 1, i)

@@ -19,7 +19,7 @@ type drain struct {
 	done   chan struct{}
 }
 
-// Shutdown rejects the requests of a User from now on, or all requests if it is nil. It returns when none of them waits or is in flight
+// Shutdown rejects the requests of a User that is Apart from now on, or all requests if it is nil. It returns when none of them waits or is in flight
 // and, where it is about all, when everything that was leased is back in the stores that are reachable. If ctx ends before, those that
 // wait are rejected, and the error is its cause.
 func (l *Core) Shutdown(ctx context.Context, of *User) error {
@@ -107,7 +107,9 @@ func (l *Core) isDrainedLocked(d *drain) bool {
 
 // Finish reports that a request of a User that Flies is not in flight any more.
 func (l *Core) Finish(u *User) {
-	u.flights.ended.Add(1)
+	if u.Apart {
+		u.flights.ended.Add(1)
+	}
 	l.flights.ended.Add(1)
 	if l.draining.Load() {
 		l.begin()
@@ -118,8 +120,10 @@ func (l *Core) Finish(u *User) {
 // takeOffLocked counts a request that is about to be sent, and landedLocked one that is not sent after all.
 func (l *Core) takeOffLocked(u *User) {
 	if u.Flies {
-		u.flights.n++
 		l.flights.n++
+	}
+	if u.Apart {
+		u.flights.n++
 	}
 }
 
@@ -131,8 +135,10 @@ func (l *Core) takeOff(u *User) {
 
 func (l *Core) landedLocked(u *User) {
 	if u.Flies {
-		u.flights.n--
 		l.flights.n--
+	}
+	if u.Apart {
+		u.flights.n--
 	}
 }
 

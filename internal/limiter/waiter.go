@@ -67,7 +67,9 @@ const (
 // Waiter returns a Waiter with the charges of a request that was not granted. It waits for as long as it takes.
 func (r *Request) Waiter() *Waiter {
 	charges := r.Charges()
-	return &Waiter{MaxWait: -1, user: r.User, charges: append(make([]Charge, 0, len(charges)+1), charges...)} // and that of the gate
+	w := &Waiter{MaxWait: -1, user: r.User, charges: make([]Charge, len(charges), len(charges)+1)} // and that of the gate
+	copy(w.charges, charges)
+	return w
 }
 
 // SetCaller sets the caller of the request, where callers take turns.
@@ -90,11 +92,13 @@ func (w *Waiter) Take(r *Request) {
 	r.User, r.Mark = w.user, w.mark
 	if !w.served {
 		if r.AddAll(w.charges); w.ghost != nil && len(w.charges) > 0 {
-			r.ghost = w
+			r.waiter = w
 		}
 		return
 	}
-	r.Waited, r.turn = w.at-w.arrived, w.turn()
+	if r.Waited = w.at - w.arrived; w.turn() != (turn{}) {
+		r.waiter = w
+	}
 	for i, cost := range w.in.Costs {
 		b, c := w.bucketAt(i), r.add()
 		c.Limit, c.Key, c.Bucket, c.Cost, c.Paid = b.Limit, b.Key, b, cost, w.paid()[i]

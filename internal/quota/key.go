@@ -52,6 +52,11 @@ func (k Key) ofGroup() Key {
 	return k
 }
 
+// sameGroup reports whether two keys differ at most by what is of single requests.
+func (k *Key) sameGroup(other *Key) bool {
+	return k.Host == other.Host && k.keys == other.keys && k.first == other.first && k.atHost == other.atHost && k.atKey == other.atKey
+}
+
 // clone returns a copy that keeps no longer strings in memory.
 func (k Key) clone() Key {
 	k.Host, k.keys = strings.Clone(k.Host), strings.Clone(k.keys)

@@ -52,7 +52,7 @@ func (r *Registry) Find(key *Key, now meter.Instant) *Gate {
 	if s == nil {
 		return nil
 	}
-	g := r.gates[place{s.find(key.ofGroup()), s.kind(key)}]
+	g := r.gates[place{s.find(key), s.kind(key)}]
 	if g != nil {
 		g.Account.used = now
 	}
@@ -100,7 +100,7 @@ func (r *Registry) server(host string) *Server {
 
 // account returns the account that requests with a key are probably counted by, and makes it if there is none.
 func (r *Registry) account(s *Server, key *Key, now meter.Instant) *Account {
-	p := s.find(key.ofGroup())
+	p := s.find(key)
 	if p != nil {
 		if a := p.guess(key); a != nil {
 			return a

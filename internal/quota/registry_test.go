@@ -36,7 +36,7 @@ func (r *Registry) check(now meter.Instant) string {
 			return "many groups are searched one by one"
 		}
 		for nth, a := range s.accounts {
-			if a.server != s || a.Key.Host != name || int(a.nth) != nth || a.group != s.find(a.Key) || len(a.gates) == 0 {
+			if a.server != s || a.Key.Host != name || int(a.nth) != nth || a.group != s.find(&a.Key) || len(a.gates) == 0 {
 				return "an account is at another host, or without gates"
 			}
 			if takes := a.takes(); takes < int(a.size) || a.idle() && takes != int(a.size) { // requests in flight are counted with their responses

@@ -15,7 +15,7 @@ type group struct {
 	nth      int // of the host's groups
 }
 
-func (p *group) key() Key { return p.accounts[0].Key }
+func (p *group) key() *Key { return &p.accounts[0].Key }
 
 // A roster is the groups of a server, and their accounts.
 type roster struct {
@@ -26,23 +26,28 @@ type roster struct {
 }
 
 // find returns the group of a key; nil: there is none.
-func (o *roster) find(key Key) *group {
+func (o *roster) find(key *Key) *group {
 	if o.byKey != nil {
-		return o.byKey[key]
+		return o.findInMap(key)
 	}
 	for _, p := range o.groups {
-		if p.key() == key {
+		if p.key().sameGroup(key) {
 			return p
 		}
 	}
 	return nil
 }
 
+// findInMap is not part of find, where its copies of a key would be on the stack of each request that waits: that grows by 2 kB.
+//
+//go:noinline
+func (o *roster) findInMap(key *Key) *group { return o.byKey[key.ofGroup()] }
+
 // add adds an account to the group of its key.
 func (o *roster) add(a *Account) {
 	a.nth = int32(len(o.accounts))
 	o.accounts = append(o.accounts, a)
-	if a.group = o.find(a.Key); a.group != nil {
+	if a.group = o.find(&a.Key); a.group != nil {
 		a.group.accounts = append(a.group.accounts, a)
 		return
 	}
@@ -51,7 +56,7 @@ func (o *roster) add(a *Account) {
 	if o.byKey == nil && len(o.groups) > fewGroups {
 		o.byKey = make(map[Key]*group)
 		for _, p := range o.groups {
-			o.byKey[p.key()] = p
+			o.byKey[*p.key()] = p
 		}
 	}
 	if o.byKey != nil {
