@@ -157,18 +157,18 @@ func (t *traits) Trait(n int) uint64 {
 
 // String implements [quota.Traits]. It has the method, and the segments of the path that are words: others may be secret, or of one request.
 func (t *traits) String() string {
-	path := ""
+	var path strings.Builder
 	if t.URL != nil {
 		for segment := range strings.SplitSeq(strings.Trim(t.URL.Path, "/"), "/") {
 			if !isWord(segment) {
 				segment = "*"
 			}
-			if path += "/" + segment; len(path) > exampleMost {
+			if path.WriteString("/" + segment); len(path.String()) > exampleMost {
 				break
 			}
 		}
 	}
-	return cmp.Or(t.Method, http.MethodGet) + " " + path
+	return cmp.Or(t.Method, http.MethodGet) + " " + path.String()
 }
 
 const (

@@ -55,8 +55,8 @@ type Learned struct {
 type Server struct {
 	Host   string         `json:"host"`
 	Apart  string         `json:"apart,omitzero"` // by which the API is known to count requests, besides
-	Keys   map[string]Key `json:"keys,omitzero"` // by which requests are counted there, by the limit that they are keys of
-	Held   time.Duration  `json:"held,omitzero"` // for how long yet
+	Keys   map[string]Key `json:"keys,omitzero"`  // by which requests are counted there, by the limit that they are keys of
+	Held   time.Duration  `json:"held,omitzero"`  // for how long yet
 	Quotas []Quota        `json:"quotas,omitzero"`
 
 	HostHeld time.Duration `json:"host_held,omitzero"` // for how long yet all requests to the host

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -178,13 +179,14 @@ func TestQuotas(t *testing.T) {
 			for seed := first; seed <= last; seed++ {
 				w := draw(seed)
 				all := play(t, w, clients[client](w), -1)
-				line := w.String()
+				var line strings.Builder
+				line.WriteString(w.String())
 				for k, g := range all {
 					alone := play(t, w, clients[client](w), k)[k]
 					m.quotas++
 					m.early += float64(g.early)
 					m.rows = max(m.rows, float64(g.rows))
-					line += fmt.Sprintf("\n  %d: used %.1f %%, refused %.1f %%, %d in one window, %d while told; alone %.1f %%, %.1f %%, %d, %d", k, 100*g.use(), 100*g.share(), g.rows, g.early, 100*alone.use(), 100*alone.share(), alone.rows, alone.early)
+					line.WriteString(fmt.Sprintf("\n  %d: used %.1f %%, refused %.1f %%, %d in one window, %d while told; alone %.1f %%, %.1f %%, %d, %d", k, 100*g.use(), 100*g.share(), g.rows, g.early, 100*alone.use(), 100*alone.share(), alone.rows, alone.early))
 					if k == 0 {
 						m.use += g.use()
 						m.refused += g.share()
@@ -194,7 +196,7 @@ func TestQuotas(t *testing.T) {
 					}
 				}
 				m.n++
-				t.Log(line)
+				t.Log(line.String())
 			}
 			t.Logf("TABLE %s: small used %.1f %%, refused %.1f %% (alone %.1f), others %.1f %% of alone, %.1f sent while told, at most %v refused in a window", client, 100*m.use/m.n, 100*m.refused/m.n, 100*m.alone/m.n, 100*m.other/m.n, m.early/m.quotas, m.rows)
 			if *seed > 0 {

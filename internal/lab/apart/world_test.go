@@ -182,10 +182,7 @@ func (c *counter) take(now time.Time) (left int64, end time.Time, ok bool) {
 
 // report writes what a response reports.
 func (w *world) report(h http.Header, q *counted, left int64, end, now time.Time, ok bool) (wait time.Duration) {
-	until := end.Sub(now)
-	if until < 0 {
-		until = 0
-	}
+	until := max(end.Sub(now), 0)
 	seconds := int64(math.Ceil(until.Seconds()))
 	reset := q.kind != "bucket" && (w.refuse != "neither")
 	name := ""
