@@ -91,13 +91,6 @@ func (t *Transport) Enqueue(req *http.Request, c *Claim) (*Ticket, error) {
 	return &Ticket{limiter: t.limiter, waiter: w, decided: c.Done(), claimed: &claimed{t, c, waits}}, nil
 }
 
-// A claimed is what a Ticket of a Transport has beside those of a Limiter.
-type claimed struct {
-	by    *Transport
-	claim *Claim
-	waits bool // it was not decided on arrival
-}
-
 var (
 	errDryTicket = errors.New("throttle: a Transport with WithDryRun lets no request wait, so it has no Tickets")
 	errNoTicket  = errors.New("throttle: the Ticket was not granted, was used before, or is not of a Transport")
@@ -147,11 +140,4 @@ func (t *Ticket) Rejection() (wait time.Duration, rejected bool) {
 		return 0, false
 	}
 	return t.waiter.Wait(), true
-}
-
-// leave gives up the place of a Ticket.
-func (t *Ticket) leave() {
-	if c := t.claimed; c == nil || c.waits || c.claim.Granted(t) { // it has a place
-		t.limiter.core.Leave(t.waiter)
-	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/limiter"
+	"github.com/httpthrottle/throttle/internal/meter"
 )
 
 // A Forecast says when requests would be sent that came now, if no other request came; see [Limiter.Forecast].
@@ -72,4 +73,12 @@ func (l *Limiter) waiting(w *limiter.Waiter) (Waiting, bool) {
 		return Waiting{}, false
 	}
 	return Waiting{at.Limit, at.Key, l.timeOf(since), l.timeOf(due)}, true
+}
+
+// timeOf returns an instant as a time; the zero time: it is not known.
+func (l *Limiter) timeOf(at meter.Instant) time.Time {
+	if at == meter.Never {
+		return time.Time{}
+	}
+	return l.core.Start.Add(time.Duration(at))
 }

@@ -46,6 +46,13 @@ type Ticket struct {
 	used    atomic.Bool // Wait, RoundTrip or Cancel was called
 }
 
+// A claimed is what a Ticket of a Transport has beside those of a Limiter.
+type claimed struct {
+	by    *Transport
+	claim *Claim
+	waits bool // it was not decided on arrival
+}
+
 var (
 	errTicketUsed      = errors.New("throttle: Wait or Cancel of this Ticket was called before")
 	errTicketOfRequest = errors.New("throttle: the Ticket is of a request: call its RoundTrip")
@@ -67,14 +74,6 @@ func (t *Ticket) Due() time.Time {
 		due = t.grant.request.At
 	}
 	return t.limiter.timeOf(due)
-}
-
-// timeOf returns an instant as a time; the zero time: it is not known.
-func (l *Limiter) timeOf(at meter.Instant) time.Time {
-	if at == meter.Never {
-		return time.Time{}
-	}
-	return l.core.Start.Add(time.Duration(at))
 }
 
 // Waiting returns what the Ticket waits for. It reports false if it does not wait any more.
@@ -114,5 +113,12 @@ func (t *Ticket) Cancel() {
 		t.grant.Cancel()
 	default:
 		t.leave()
+	}
+}
+
+// leave gives up the place of a Ticket.
+func (t *Ticket) leave() {
+	if c := t.claimed; c == nil || c.waits || c.claim.Granted(t) { // it has a place
+		t.limiter.core.Leave(t.waiter)
 	}
 }
