@@ -490,17 +490,14 @@ func (m *Leased) inStore(now meter.Instant) float64 {
 	return float64(m.rate.N)
 }
 
-// Retune implements [meter.Meter]. The store is told the rate immediately. If it is higher, promised tokens are traded for new ones, which
-// come earlier. If it is lower, they are kept: the store has counted them, and those that it promises from now on come after them. If every
-// process of a fleet traded a token of a slow limit, all of these would be due after all of the others.
+// Retune implements [meter.Meter]. The store gets the rate immediately. Promised tokens are traded for new ones: those of a higher rate
+// come earlier, and those of a lower one must not be used at the instants of the old rate.
 func (m *Leased) Retune(now meter.Instant, r meter.Rate) {
 	m.advance(now)
-	isHigher := r.PerSecond() > m.rate.PerSecond()
 	m.budget.N, m.budget.Per, m.rate, m.replace = r.N, r.Per, r, true
 	m.tell(now - tellAfter)
-	if m.again = now; isHigher {
-		m.trade(now)
-	}
+	m.again = now
+	m.trade(now)
 }
 
 // Resize implements [meter.Meter].

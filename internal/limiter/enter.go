@@ -379,7 +379,7 @@ func (l *Core) WaitsFor(w *Waiter) (at Place, since, due meter.Instant, ok bool)
 		return at, 0, 0, false
 	}
 	due, binding := l.order.Plan(&w.in, l.nowLocked())
-	return placeOf(nil, w.bucketAt(binding)), w.arrived, due, true
+	return placeOf(context.Background(), w.bucketAt(binding)), w.arrived, due, true
 }
 
 // abandon takes back a request whose context has ended, granted or not, and reports whether it did. A rejection stays one, also
