@@ -24,8 +24,8 @@ type Forecast struct {
 func (f Forecast) Done() time.Duration { return f.Tenths[9] }
 
 // Forecast returns when n requests like ask would be sent if they came now, behind those that wait, and if no other request came. It
-// takes no token and no place in the queue. With n = 0, it returns when the last of those will be sent that wait. Each of the n is charged what ask costs. It ignores Ask.MaxWait, and takes it that the requests
-// that wait neither give up nor are rejected.
+// takes no token and no place in the queue. With n = 0, it returns when the last of the waiting requests will be sent. Each of the n is
+// charged what ask costs. It ignores Ask.MaxWait, and assumes that the waiting requests neither give up nor are rejected.
 //
 // The times are exact to the nanosecond with one limit that has a rate or a window, if no request waits. With one to four such limits and a
 // queue they were exact in 99 % of 1,200 random cases, and at most 3 % off in the others. Callers that take turns ([FairBy]) are played as

@@ -20,7 +20,7 @@ func TestGatesAreNoMoreThanMaxKeys(t *testing.T) {
 			time.Sleep(time.Second)
 			return reply(200, "X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "9", "X-RateLimit-Reset", "60")
 		}), throttle.WithLimiter(l)))
-		for round := range 2 { // of requests that leave before a server was heard, and of others
+		for round := range 2 { // of requests that leave before the first response of a server, and of others
 			for i := range 10 {
 				go tr.RoundTrip(get(t, t.Context(), fmt.Sprintf("http://h%d-%d.com/x", round, i)))
 			}
@@ -54,7 +54,7 @@ func TestAHoldOfAServerIsReportedAndCounted(t *testing.T) {
 		var holds []time.Duration
 		tr := throttle.Must(throttle.New(roundTripper(func(r *http.Request) (*http.Response, error) { return reply(429, "Retry-After", "60") }), throttle.WithFailFast(),
 			throttle.WithHooks(throttle.Hooks{OnHold: func(e throttle.HoldEvent) { holds = append(holds, e.For) }})))
-		for range 2 { // heard for the first time, and later through a gate
+		for range 2 { // the first response, and later through a gate
 			time.Sleep(time.Hour)
 			tr.RoundTrip(get(t, t.Context(), "http://a.com/x"))
 		}

@@ -97,7 +97,11 @@ func TestRateForIsAskedForABucketThatWasJustForgotten(t *testing.T) {
 		require.NotNil(t, p, "there is nothing left")
 		_, ok := l.Try(Ask{Key: "9"})
 		require.True(t, ok)
-		require.NoError(t, l.core.Acquire(t.Context(), p))
+		waits, err := l.core.Enqueue(t.Context(), p)
+		require.NoError(t, err)
+		if waits {
+			require.NoError(t, l.core.Await(t.Context(), p))
+		}
 		require.Equal(t, 6, drain())
 	})
 }

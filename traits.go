@@ -28,12 +28,26 @@ func (t *Transport) kindOf(req *http.Request, k *quota.Key) {
 	}
 	for _, name := range credentials {
 		if v := req.Header[name]; len(v) > 0 {
-			k.Credential = maphash.String(t.limiter.seed, v[0])
+			if isStable(v[0]) {
+				k.Credential = maphash.String(t.limiter.seed, v[0])
+			}
 			break
 		}
 	}
 	k.Apart = partsOf(req, t.hints.Parts(k.Host))
 	k.Traits = t.traitsOf(req, t.limiter.core.CountsModels(k.Host))
+}
+
+// isStable reports whether a credential is the same in each request: it is one token (token68 of RFC 9110, section 11.2), with or without a
+// scheme. Schemes with parameters sign each request, as AWS, OAuth 1 and Digest do, so that each would be taken for one of another client.
+func isStable(credential string) bool {
+	if _, token, ok := strings.Cut(credential, " "); ok {
+		credential = strings.TrimLeft(token, " ")
+	}
+	credential = strings.TrimRight(credential, "=")
+	return credential != "" && !strings.ContainsFunc(credential, func(c rune) bool {
+		return (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'z') && !strings.ContainsRune("-._~+/", c)
+	})
 }
 
 // traitsOf returns the traits of a request, with its model if the server counts by that.

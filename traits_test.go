@@ -69,7 +69,7 @@ func TestAnExampleOfARequestHasNoSecrets(t *testing.T) {
 		"/repos/octo-org/Hello-World9/issues":  "GET /repos/octo-org/*/issues",
 		"/bot110201543:AAHdqTcvCH1vGWJxfSeofS": "GET /*",
 		"/v1/chat.postMessage":                 "GET /v1/chat.postMessage",
-		"/services/T000/B000/XXXXXXXXXX":       "GET /services/*/*/*",
+		"/services/T000/B000/q8f3Kd0aZ":        "GET /services/*/*/*",
 		"":                                     "GET /*",
 	} {
 		require.Equal(t, want, (*traits)(newRequest(t, "GET", "http://h"+path, "")).String())
@@ -109,4 +109,21 @@ func TestASnapshotKeepsPartsApart(t *testing.T) {
 	require.Len(t, held, 1)
 	require.Equal(t, "small", held[0].For)
 	require.Greater(t, time.Until(held[0].HeldUntil), 59*time.Minute)
+}
+
+func TestACredentialIsATokenAndNoSignature(t *testing.T) {
+	for credential, want := range map[string]bool{
+		"Bearer eyJhbGciOi.eyJzdWIi.c2ln":     true,
+		"Basic YWxhZGRpbjpvcGVuc2VzYW1l=":     true,
+		"token ghp_16C7e42F292c6912E7710c8":   true,
+		"sk-proj-abc_DEF":                     true,
+		"":                                    false,
+		"Bearer ":                             false,
+		"AWS AKIDEXAMPLE:frJIUN8DYpKDtOLCwo=": false,
+		"AWS4-HMAC-SHA256 Credential=AKID/20261127/us-east-1/dynamodb/aws4_request, SignedHeaders=host, Signature=fe5f80": false,
+		`Digest username="Mufasa", nonce="7ypf/xlj9XXwfDPE", response="8ca523f5e9506fed4657c9700eebdbec"`:                 false,
+		`OAuth oauth_consumer_key="xvz1ev", oauth_nonce="kYjzVBB8Y0ZFabxSWbWovY3uYSQ2pTgmZeNu2VS4cg"`:                     false,
+	} {
+		require.Equal(t, want, isStable(credential), credential)
+	}
 }

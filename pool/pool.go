@@ -47,25 +47,39 @@ type Pool struct {
 	set atomic.Pointer[set]
 }
 
-// An Option configures a Pool.
-type Option func(*Pool)
+// An Option configures a Pool. Its error names the option and what is wrong with it; New joins those of all.
+type Option func(*Pool) error
 
 // Sticky sends requests for which key returns the same text by the same member, if that can send them within the time: for a cache of the
 // server, such as that of prompts. A request for which key returns "" goes by any member. If members come and go, most keys keep theirs.
 func Sticky(key func(*http.Request) string, within time.Duration) Option {
-	return func(p *Pool) { p.sticky, p.within = key, max(0, within) }
+	return func(p *Pool) error {
+		if key == nil {
+			return errors.New("pool: Sticky: the function is nil")
+		}
+		if within < 0 {
+			return fmt.Errorf("pool: Sticky: the time %v is negative", within)
+		}
+		p.sticky, p.within = key, within
+		return nil
+	}
 }
 
 // mostMembers is how many members a Pool has at most: a bit for each fits a word.
 const mostMembers = 64
 
-// New returns a Pool of some members. The error names everything that is wrong with them.
+// New returns a Pool of some members. The error names everything that is wrong with them and with the options.
 func New(members []Member, opts ...Option) (*Pool, error) {
 	p := new(Pool)
+	var faults []error
 	for _, o := range opts {
-		o(p)
+		if o == nil {
+			faults = append(faults, errors.New("pool: an Option is nil"))
+			continue
+		}
+		faults = append(faults, o(p))
 	}
-	if err := p.Set(members...); err != nil {
+	if err := errors.Join(append(faults, p.Set(members...))...); err != nil {
 		return nil, err
 	}
 	return p, nil

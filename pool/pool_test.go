@@ -408,8 +408,8 @@ func TestARequestThatNoMemberCanSend(t *testing.T) {
 	})
 }
 
-// What is wrong with members is said at once.
-func TestBadMembersAreNamed(t *testing.T) {
+// New reports all faults of members and options together.
+func TestBadMembersAndOptionsAreNamed(t *testing.T) {
 	m := member(t, "a", &server{})
 	_, err := pool.New(nil)
 	require.EqualError(t, err, "pool: 0 members: there must be 1 to 64")
@@ -419,6 +419,10 @@ pool: member 1: another member has the name "a"
 pool: member 2 ("c"): the Transport is nil
 pool: member "c": Weight -1 is negative
 pool: member "c": After -1ns is negative`)
+	_, err = pool.New([]pool.Member{m}, nil, pool.Sticky(nil, 0), pool.Sticky(func(*http.Request) string { return "" }, -1))
+	require.EqualError(t, err, `pool: an Option is nil
+pool: Sticky: the function is nil
+pool: Sticky: the time -1ns is negative`)
 }
 
 // The choice among 16 members does not allocate when one can send now.

@@ -8,13 +8,13 @@ import (
 )
 
 const (
-	minute    = 60 * second
-	mixed     = second / 50 // in which the network may change the order of requests
-	rounding  = 1.1e9       // by which resets that servers report are wrong, in ns
-	spareFlow = 1.0 / 16    // of a limit that refills is left unused, once, because what is in flight may cost more than usual
-	spareEach = 1.0 / 256   // of a window, each time
-	mostHeard = 16          // responses by which a part is known to refill, or not to
-	clear     = 4           // times as much as is uncertain must be spent between two responses to be a sample
+	minute      = 60 * second
+	mixed       = second / 50 // in which the network may change the order of requests
+	rounding    = 1.1e9       // by which resets that servers report are wrong, in ns
+	spareFlow   = 1.0 / 16    // of a limit that refills is left unused, once, because what is in flight may cost more than usual
+	spareEach   = 1.0 / 256   // of a window, each time
+	mostWeighed = 16          // responses by which a part is known to refill, or not to
+	clear       = 4           // times as much as is uncertain must be spent between two responses to be a sample
 )
 
 // A Claim is what a response reports of a part.
@@ -123,7 +123,7 @@ func (p *part) resets(in int64, ends func(meter.Instant) meter.Instant) {
 		if rate := used / float64(in); p.rate == 0 {
 			p.rate = rate
 		} else {
-			p.hears(float64(in), used/p.rate, math.Abs(float64(end-p.ends)) <= rounding)
+			p.weigh(float64(in), used/p.rate, math.Abs(float64(end-p.ends)) <= rounding)
 			p.rate += (rate - p.rate) / 8
 		}
 		p.ends = end
@@ -133,15 +133,15 @@ func (p *part) resets(in int64, ends func(meter.Instant) meter.Instant) {
 	}
 }
 
-// hears weighs a response that says in how many ns more is left. full is when the bucket would be full.
-func (p *part) hears(in, full float64, sameEnd bool) {
+// weigh weighs a response that says in how many ns more is left. full is when the bucket would be full.
+func (p *part) weigh(in, full float64, sameEnd bool) {
 	switch fits := math.Abs(full-in) <= max(rounding, full/16); {
 	case sameEnd && !fits:
-		p.refills = max(p.refills-1, -mostHeard)
+		p.refills = max(p.refills-1, -mostWeighed)
 	case !sameEnd && fits:
-		p.refills = min(p.refills+1.5, mostHeard)
+		p.refills = min(p.refills+1.5, mostWeighed)
 	case !sameEnd:
-		p.refills = min(p.refills+.5, mostHeard)
+		p.refills = min(p.refills+.5, mostWeighed)
 	}
 }
 

@@ -351,6 +351,17 @@ func TestNewRateTradesPromises(t *testing.T) {
 	}
 }
 
+// A promise of the old rate would be used at an instant at which the lower rate has nothing.
+func TestALowerRateTradesPromises(t *testing.T) {
+	b := newBench(t, bucket(10, time.Second, 1))
+	b.others(1)
+	b.question(waiting(1))
+	b.instant("at the old rate", b.Ready(0, 0, 1), b.now+100*ms)
+	b.Retune(b.now, meter.Rate{N: 1, Per: time.Second})
+	b.instant("nothing is promised", b.Ready(0, 0, 1), meter.Never)
+	b.instant("ask", b.AskAt(b.now, waiting(1)), b.now)
+}
+
 func TestSpendAllocatesNothing(t *testing.T) {
 	b := newBench(t, bucket(1_000_000, time.Second, 1_000_000))
 	b.question(waiting(900_000))

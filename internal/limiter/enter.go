@@ -146,16 +146,6 @@ func (l *Core) grantOrDenyAgainLocked(r *Request, behind, missing bool, why *Ref
 	return v
 }
 
-// Acquire waits until a request is granted. The error is that of the Observer for a request that is rejected, the cause of a context
-// that has ended, or why there is no rate for a key.
-func (l *Core) Acquire(ctx context.Context, w *Waiter) error {
-	waits, err := l.Enqueue(ctx, w)
-	if !waits {
-		return err
-	}
-	return l.Await(ctx, w)
-}
-
 // Enqueue grants a request that can be paid by now or that its priority lets overtake, rejects it, or makes it wait. It reports
 // whether the request waits: then Await is to be called, or Leave.
 //
@@ -323,7 +313,8 @@ func (l *Core) Most(b *bucket.Bucket) int64 {
 	return b.Meter.Most()
 }
 
-// Await waits until w is granted, with the errors of Acquire. If the context has ended by then, its end counts, and all tokens are
+// Await waits until w is granted. The error is that of the Observer for a request that is rejected, the cause of a context that has
+// ended, or why there is no rate for a key. If the context has ended by then, its end counts, and all tokens are
 // given back, because a request that cannot be sent must not be charged.
 func (l *Core) Await(ctx context.Context, w *Waiter) error {
 	select {

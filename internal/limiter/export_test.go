@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"context"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/bucket"
@@ -113,4 +114,13 @@ func (l *Core) Collect(s *bucket.Supply) *bucket.Call { return l.collect(s) }
 func (l *Core) Book(f *bucket.Call, outcomes []supply.Outcome, err error, givenUp bool) (ok bool) {
 	ok, _, _ = l.book(f, outcomes, err, givenUp)
 	return ok
+}
+
+// Acquire waits until a request is granted, as callers of Enqueue and Await do.
+func (l *Core) Acquire(ctx context.Context, w *Waiter) error {
+	waits, err := l.Enqueue(ctx, w)
+	if !waits {
+		return err
+	}
+	return l.Await(ctx, w)
 }

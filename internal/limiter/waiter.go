@@ -13,7 +13,7 @@ import (
 )
 
 // A Waiter is a request that could not be granted immediately. It is on the heap, and takes little memory there, because there may
-// be a million of them. Its owner sets the first fields before it passes it to [Core.Enqueue] or [Core.Acquire].
+// be a million of them. Its owner sets the first fields before it passes it to [Core.Enqueue].
 type Waiter struct {
 	Priority int
 	MaxWait  time.Duration   // negative: no bound

@@ -107,7 +107,7 @@ func cloned(name string) string {
 	return strings.Clone(name)
 }
 
-// Silent reports whether the server has told nothing yet that stops or bounds requests.
+// Silent reports whether the server has reported nothing yet that stops or bounds requests.
 func (a *Account) Silent() bool {
 	return a.held == 0 && a.server.held == 0 && a.final == nil && a.pace.rate == 0 && len(a.quotas) == 0
 }

@@ -12,7 +12,7 @@ const (
 	maxAccounts = 64 // of a group
 	maxFiner    = 64 // families of a host whose requests are distinguished further
 	mostVotes   = 3  // for counts that are separate
-	askMost     = 2  // gates that find out in vain whether a hold concerns them
+	askMost     = 2  // gates whose question is refused, whether a hold concerns them
 	mostTries   = 3  // to find the trait by which a server counts requests of one gate separately
 	trialShown  = 4  // pairs of responses more than would show by chance that a trait matters
 	trialMost   = 64 // responses
@@ -72,7 +72,7 @@ type evidence struct {
 // A trial finds the trait by which a server counts requests of one gate separately. It compares each response with a few before it: they
 // fit if they may be of the same quotas. If the server counts by a trait, only those of requests that differ in it do not fit.
 type trial struct {
-	last  [4]heard
+	last  [4]counting
 	n     int8            // responses
 	odd   int8            // of them that did not fit the one before
 	apart [MaxTraits]int8 // pairs that do not fit, of requests that differ in the trait
@@ -81,8 +81,8 @@ type trial struct {
 	wrong [MaxTraits]int8 // pairs that do not fit, of requests that do not differ
 }
 
-// A heard is a response that reported counts.
-type heard struct {
+// A counting is a response that reported counts.
+type counting struct {
 	report, left, n int64
 	traits          [MaxTraits]uint64
 }
@@ -172,13 +172,13 @@ func (r *Registry) sort(g *Gate, rep *Report, now meter.Instant) (from *Account)
 	case reported == 0:
 		to = r.asked(g, rep, now)
 	case g.differs(rep, reported):
-		g.hears(rep, reported)
+		g.notes(rep, reported)
 	case g.Account.contradicts(rep.claims, g), g.countsApart(rep):
 		to = r.other(g, rep, now)
-		g.hears(rep, reported)
+		g.notes(rep, reported)
 		g.joined, g.apart = true, 0
 	default:
-		g.hears(rep, reported)
+		g.notes(rep, reported)
 		g.joined = true
 	}
 	if to != g.Account {
@@ -233,8 +233,8 @@ func (a *Account) contradicts(claims []Claim, g *Gate) bool {
 // far as is known.
 func (g *Gate) differs(rep *Report, reported uint64) bool {
 	n := g.own.before(rep.Number)
-	h := heard{report: int64(reported), left: rep.claims[0].Left, n: n}
-	before := heard{report: int64(g.report), left: g.left, n: g.newest}
+	h := counting{report: int64(reported), left: rep.claims[0].Left, n: n}
+	before := counting{report: int64(g.report), left: g.left, n: g.newest}
 	odd := g.report != 0 && !h.fits(&before, 2+g.inFlight) && (h.report != before.report || !g.Account.ended(rep))
 	switch {
 	case rep.Traits == nil || g.trial == nil && !odd || g.finer != g.Account.server.finer[g.family]: // its requests are distinguished further
@@ -274,13 +274,13 @@ func (a *Account) ended(rep *Report) bool {
 
 // fits reports whether two responses may be of the same quotas: what is left falls by no more than the requests between them, give or take
 // some that were in flight together.
-func (h *heard) fits(before *heard, slack int64) bool {
+func (h *counting) fits(before *counting, slack int64) bool {
 	fell := before.left - h.left
 	return h.report == before.report && fell >= -slack && fell <= max(0, h.n-before.n)+slack
 }
 
 // next takes a response, and returns the trait by which the server counts; -1: it is not known.
-func (x *trial) next(h heard, slack int64) int {
+func (x *trial) next(h counting, slack int64) int {
 	for i := range min(int(x.n), len(x.last)) {
 		before := &x.last[i]
 		fits := h.fits(before, slack)
@@ -326,8 +326,8 @@ func (s *Server) refine(family uint64, trait int) {
 	}
 }
 
-// hears notes what a response reports.
-func (g *Gate) hears(rep *Report, reported uint64) {
+// notes keeps what a response reports.
+func (g *Gate) notes(rep *Report, reported uint64) {
 	if n := g.own.before(rep.Number); n > g.newest || g.report == 0 {
 		g.left, g.newest = rep.claims[0].Left, n
 	}

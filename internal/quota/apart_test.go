@@ -21,8 +21,8 @@ func (t tagged) Trait(n int) uint64 {
 
 func (t tagged) String() string { return "GET /tagged" }
 
-// hears has a request leave, and its response come, as the registry sees both.
-func hears(r *Registry, k *Key, now meter.Instant, h *Hints) *Gate {
+// responds has a request leave, and its response come, as the registry sees both.
+func responds(r *Registry, k *Key, now meter.Instant, h *Hints) *Gate {
 	g := r.Gate(k, now)
 	n := g.Take(now, now, 1, false)
 	r.Apply(g, &Report{Reading: h.Read(now), Sent: now, Number: n, Accepted: !h.Limited, Done: !h.Limited, Traits: k.Traits}, now)
@@ -38,14 +38,14 @@ func counts(limit, left int64, reset time.Duration) *Hints {
 
 func TestRequestsWithOtherLimitsAreCountedApart(t *testing.T) {
 	r := NewRegistry(10, 1)
-	small := hears(r, at("h", 1), 0, counts(25, 0, time.Minute))
-	large := hears(r, at("h", 2), 0, counts(600, 599, time.Minute))
+	small := responds(r, at("h", 1), 0, counts(25, 0, time.Minute))
+	large := responds(r, at("h", 2), 0, counts(600, 599, time.Minute))
 	require.NotSame(t, small.Account, large.Account)
 	require.Equal(t, 60*second, small.Ready(0, 0, 1))
 	require.Zero(t, large.Ready(0, 5, 1))
-	third := hears(r, at("h", 3), 0, counts(600, 598, time.Minute))
+	third := responds(r, at("h", 3), 0, counts(600, 598, time.Minute))
 	require.Same(t, large.Account, third.Account, "the limit, the end and the count fit")
-	other := hears(r, at("h", 4), 0, counts(600, 100, time.Minute))
+	other := responds(r, at("h", 4), 0, counts(600, 100, time.Minute))
 	require.NotSame(t, large.Account, other.Account, "the count does not")
 	require.NotSame(t, small.Account, other.Account)
 	require.Empty(t, r.check(0))
@@ -55,10 +55,10 @@ func TestALimitThatChangesIsNoOtherQuota(t *testing.T) {
 	r := NewRegistry(10, 1)
 	k := at("h", 1)
 	k.Traits = tagged{}
-	g := hears(r, k, 0, counts(100, 99, time.Minute))
+	g := responds(r, k, 0, counts(100, 99, time.Minute))
 	a := g.Account
 	for i := range int64(8) {
-		require.Same(t, g, hears(r, k, i, counts(200, 190-i, time.Minute)))
+		require.Same(t, g, responds(r, k, i, counts(200, 190-i, time.Minute)))
 	}
 	require.Same(t, a, g.Account)
 	require.EqualValues(t, 200, only(t, a).limit)
@@ -81,8 +81,8 @@ func TestAFamilyIsDividedByWhatDiffers(t *testing.T) {
 			for i := range uint64(20) {
 				small.Traits, large.Traits = c.small(i), c.large(i)
 				lefts, leftl = max(0, lefts-1), leftl-1
-				x = hears(r, small, 0, counts(25, lefts, time.Minute))
-				y = hears(r, large, 0, counts(600, leftl, time.Minute))
+				x = responds(r, small, 0, counts(25, lefts, time.Minute))
+				y = responds(r, large, 0, counts(600, leftl, time.Minute))
 			}
 			require.NotSame(t, x.Account, y.Account)
 			require.EqualValues(t, 25, only(t, x.Account).limit)
@@ -100,9 +100,9 @@ func TestCountsThatRequestsOfOthersDoNotLowerAreApart(t *testing.T) {
 	var x, y *Gate
 	for i := range int64(6) {
 		for j := range int64(4) {
-			x = hears(r, one, i*second, counts(5000, 4000-4*i-j, time.Hour-time.Duration(i)*time.Second))
+			x = responds(r, one, i*second, counts(5000, 4000-4*i-j, time.Hour-time.Duration(i)*time.Second))
 		}
-		y = hears(r, two, i*second, counts(5000, 4999-i, time.Hour-time.Duration(i)*time.Second))
+		y = responds(r, two, i*second, counts(5000, 4999-i, time.Hour-time.Duration(i)*time.Second))
 	}
 	require.NotSame(t, x.Account, y.Account)
 	require.Empty(t, r.check(5*second))
@@ -119,7 +119,7 @@ func TestCountsThatRequestsOfOthersLowerStayTogether(t *testing.T) {
 			k = two
 		}
 		left--
-		hears(r, k, i*second, counts(5000, left, time.Hour-time.Duration(i)*time.Second))
+		responds(r, k, i*second, counts(5000, left, time.Hour-time.Duration(i)*time.Second))
 	}
 	require.Same(t, r.Find(one, 0).Account, r.Find(two, 0).Account)
 }
@@ -128,7 +128,7 @@ func TestCountsThatRequestsOfOthersLowerStayTogether(t *testing.T) {
 func TestAFamilyAsksOnceWhetherAHoldConcernsIt(t *testing.T) {
 	for _, accepted := range []bool{true, false} {
 		r := NewRegistry(10, 1)
-		held := hears(r, at("h", 1), 0, refusing(time.Minute))
+		held := responds(r, at("h", 1), 0, refusing(time.Minute))
 		a := held.Account
 		require.Equal(t, a.Held(), held.Ready(1, 0, 1))
 		g := r.Gate(at("h", 2), 1)
@@ -159,7 +159,7 @@ func TestAFamilyAsksOnceWhetherAHoldConcernsIt(t *testing.T) {
 func TestAGroupHasSoManyAccounts(t *testing.T) {
 	r := NewRegistry(1000, 1)
 	for i := range int64(200) {
-		hears(r, at("h", uint64(i)), i, counts(10+i, 1, time.Hour))
+		responds(r, at("h", uint64(i)), i, counts(10+i, 1, time.Hour))
 	}
 	require.LessOrEqual(t, len(r.hosts["h"].accounts), maxAccounts)
 	require.Empty(t, r.check(200))

@@ -43,7 +43,7 @@ var clients = map[string]func(w *world) []throttle.Option{
 // A got is what one quota got.
 type got struct {
 	sent, accepted, refused int // after its second window
-	early                   int // sent while told to wait
+	early                   int // sent before the wait that was asked for had ended
 	rows                    int // the most refusals of a window after the second
 	most                    float64
 }
@@ -186,7 +186,7 @@ func TestQuotas(t *testing.T) {
 					m.quotas++
 					m.early += float64(g.early)
 					m.rows = max(m.rows, float64(g.rows))
-					line.WriteString(fmt.Sprintf("\n  %d: used %.1f %%, refused %.1f %%, %d in one window, %d while told; alone %.1f %%, %.1f %%, %d, %d", k, 100*g.use(), 100*g.share(), g.rows, g.early, 100*alone.use(), 100*alone.share(), alone.rows, alone.early))
+					line.WriteString(fmt.Sprintf("\n  %d: used %.1f %%, refused %.1f %%, %d in one window, %d early; alone %.1f %%, %.1f %%, %d, %d", k, 100*g.use(), 100*g.share(), g.rows, g.early, 100*alone.use(), 100*alone.share(), alone.rows, alone.early))
 					if k == 0 {
 						m.use += g.use()
 						m.refused += g.share()
@@ -198,7 +198,7 @@ func TestQuotas(t *testing.T) {
 				m.n++
 				t.Log(line.String())
 			}
-			t.Logf("TABLE %s: small used %.1f %%, refused %.1f %% (alone %.1f), others %.1f %% of alone, %.1f sent while told, at most %v refused in a window", client, 100*m.use/m.n, 100*m.refused/m.n, 100*m.alone/m.n, 100*m.other/m.n, m.early/m.quotas, m.rows)
+			t.Logf("TABLE %s: small used %.1f %%, refused %.1f %% (alone %.1f), others %.1f %% of alone, %.1f sent early, at most %v refused in a window", client, 100*m.use/m.n, 100*m.refused/m.n, 100*m.alone/m.n, 100*m.other/m.n, m.early/m.quotas, m.rows)
 			if *seed > 0 {
 				return
 			}

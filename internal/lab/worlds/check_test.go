@@ -249,7 +249,7 @@ func (f *fleet) calm() (all []span) {
 }
 
 // promised returns how far ahead the processes may have been promised tokens: each those of a request. If they leave, these are unused,
-// and if the rate is lowered, the bucket is empty until it has paid for them.
+// and if the rate is lowered, they are traded for those that come after all of them.
 func (f *fleet) promised() (longest time.Duration) {
 	for i, l := range f.limits {
 		if least, _ := f.percents(i); l.shared && (l.kind == "bucket" || l.kind == "pace") {

@@ -134,7 +134,7 @@ func (o outage) play(f *fleet, me actor) {
 }
 
 func (o outage) unrest() (from, until time.Duration) {
-	// A process that asked in vain counts only partly among the processes of the next 10 s, so shares of windows are not even.
+	// A process that got nothing counts only partly among the processes of the next 10 s, so shares of windows are not even.
 	return o.at, o.at + o.lasts + 10*time.Second
 }
 
