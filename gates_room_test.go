@@ -45,7 +45,7 @@ func TestWhatServersSayTakesBoundedMemory(t *testing.T) {
 		"a quota":                   {little("X-RateLimit-Limit", "5000", "X-RateLimit-Remaining", "4999", "X-RateLimit-Reset", "3600"), 3000, 1, 5, 1600},
 		"two quotas":                {little("RateLimit", `"second";r=9;t=1, "day";r=900;t=80000`, "RateLimit-Policy", `"second";q=10;w=1, "day";q=1000;w=86400`), 3000, 1, 1, 15 << 7},
 		"hostile, once":             {&hostile{status: 200}, 500, 1, 1, 16 << 10},
-		"hostile, 1,100 responses":  {&hostile{status: 200}, 8, 1, 1100, 16 << 10},
+		"hostile, 1,100 responses":  {&hostile{status: 200}, 8, 1, 1100, 17 << 10},
 		"hostile, many paths":       {&hostile{status: 200}, 20, 60, 3, 160 << 10},
 		"hostile, refusals":         {&hostile{status: 429}, 100, 10, 1, 160 << 10},
 		"a large limit, many times": {little("X-RateLimit-Limit", "1000", "X-RateLimit-Remaining", "900", "X-RateLimit-Reset", "3600"), 10, 1, 2500, 16 << 10},
