@@ -4,7 +4,7 @@
 // spends tokens before it is sent. If there are not enough, it waits in a queue under its context, or is rejected with a
 // synthetic 429 response:
 //
-//	t, err := throttle.New(nil, throttle.WithLimit(throttle.TokenBucket(10, time.Second)))
+//	t, err := throttle.New(nil, throttle.WithLimit(throttle.Quota(100, time.Minute)))
 //	if err != nil {
 //		return err
 //	}

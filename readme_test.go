@@ -121,6 +121,30 @@ func anchors(t *testing.T, name string) (all []string) {
 	return all
 }
 
+// TestQuestionsAreAnswered looks for what docs/lab/questions.md quotes below the heading that it links to.
+func TestQuestionsAreAnswered(t *testing.T) {
+	text, err := os.ReadFile("docs/lab/questions.md")
+	require.NoError(t, err)
+	rows := regexp.MustCompile(`(?m)^\| .+ \| \[.+\]\((.+)(#.+)\) \| (.+) \|$`).FindAllStringSubmatch(string(text), -1)
+	require.GreaterOrEqual(t, len(rows), 20)
+	for _, row := range rows {
+		assert.Contains(t, section(t, filepath.Join("docs/lab", row[1]), row[2]), row[3], "%s%s", row[1], row[2])
+	}
+}
+
+// section returns the text below a heading, up to the next heading.
+func section(t *testing.T, name, anchor string) string {
+	text, err := os.ReadFile(name)
+	require.NoError(t, err)
+	for i, below := range regexp.MustCompile(`(?m)^#+ .*$`).Split(string(text), -1)[1:] {
+		if anchors(t, name)[i] == anchor {
+			return below
+		}
+	}
+	assert.Fail(t, "no such heading", "%s%s", name, anchor)
+	return ""
+}
+
 // TestGuaranteesListEveryReason compares the table of reasons with the constants.
 func TestGuaranteesListEveryReason(t *testing.T) {
 	source, err := os.ReadFile("reject.go")
@@ -151,6 +175,22 @@ func TestDocumentsCountThePresets(t *testing.T) {
 		}
 	}
 	require.GreaterOrEqual(t, found, 4)
+}
+
+// TestDocumentsCountTheSDKs checks each "21 SDKs" against the table of them.
+func TestDocumentsCountTheSDKs(t *testing.T) {
+	table, _, _ := strings.Cut(section(t, "docs/sdks.md", "#by-sdk"), "Libraries beside them:")
+	rows := strings.Count(table, "\n|") - 2
+	found := 0
+	for _, name := range documents(t) {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		for _, m := range regexp.MustCompile(`(\d+) SDKs`).FindAllStringSubmatch(string(text), -1) {
+			require.Equal(t, fmt.Sprint(rows), m[1], name)
+			found++
+		}
+	}
+	require.GreaterOrEqual(t, found, 2)
 }
 
 // Headers, servers and metrics report; they do not tell, and nobody hears them. A page that needs such a word in another sense quotes it as
