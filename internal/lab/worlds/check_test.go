@@ -97,6 +97,8 @@ func (f *fleet) strictest(i int, from time.Duration, processes ...*process) limi
 	return f.limits[i].of(least)
 }
 
+const storeTimeout = 250 * time.Millisecond // a call without a response is given up
+
 const kept = 100 * time.Millisecond // tokens that are not used for so long, and three ways there and back, are given back
 
 // checkBounds checks that no more is sent than a limit allows.
@@ -330,7 +332,7 @@ func (f *fleet) periods() (longest time.Duration) {
 // requests or windows take two periods.
 func (f *fleet) checkShares() (faults []string) {
 	for _, calm := range f.calm() {
-		if f.refuses() || f.lossy > 0 { // each response that is lost costs the process its tokens, and a quarter of a second
+		if f.refuses() {
 			continue
 		}
 		for _, alike := range f.alike(calm) {
@@ -356,11 +358,12 @@ func (f *fleet) checkShares() (faults []string) {
 				got := f.tokens(in, alike...)
 				share := float64(sum(got)) / float64(len(alike))
 				for i, p := range alike {
-					wants := float64(p.callers) * length.Seconds() / (p.takes + 2*f.link.longest + time.Millisecond).Seconds()
+					wants := float64(p.callers) * length.Seconds() / (p.mean() + 2*f.link.longest + time.Millisecond).Seconds()
 					half := min(share, wants) / 2
 					if requests := share / float64(f.most()) / f.aTurn(); f.chance() { // of so many draws
 						half = min(half, share*(1-6/math.Sqrt(requests)))
 					}
+					half *= 1 - f.waitedForLost(in, p)
 					if got[i] < int64(half) {
 						faults = append(faults, fmt.Sprintf("shares: process %d has %d from %v to %v, and an even share is %.1f: %v", p.nth, got[i], in.from, in.to, share, got))
 						break
@@ -408,6 +411,17 @@ next:
 	return all
 }
 
+// waitedForLost returns in which part of a stretch of time processes waited for responses that were lost. Their tokens are lost as well.
+func (f *fleet) waitedForLost(in span, of ...*process) float64 {
+	waited := time.Duration(0)
+	for _, l := range f.lost {
+		if l.at >= in.from && l.at < in.to && slices.Contains(of, l.process) {
+			waited += storeTimeout + f.link.longest
+		}
+	}
+	return min(1, waited.Seconds()/(in.to-in.from).Seconds()/float64(len(of)))
+}
+
 // tokens returns what each process has used in a stretch of time.
 func (f *fleet) tokens(in span, of ...*process) []int64 {
 	got := make([]int64, len(of))
@@ -431,16 +445,15 @@ func sum(all []int64) (n int64) {
 // checkUse checks that some limit is used, if processes want more all the time.
 func (f *fleet) checkUse() (faults []string) {
 	for _, calm := range f.calm() {
-		if f.refuses() || f.lossy > 0 || f.wastes() || calm.to-calm.from < max(5*time.Second, 2*f.periods()) {
+		if f.refuses() || f.wastes() || calm.to-calm.from < max(5*time.Second, 2*f.periods()) {
 			continue
 		}
 		var thirsty []*process
-		wants := 0.                                                                     // requests per second
-		streams := slices.ContainsFunc(f.crews, func(c crew) bool { return c.streams }) // they outlast their processes
+		wants := 0. // requests per second
 		for _, p := range f.processes {
 			if p.isThirsty(calm) {
 				thirsty = append(thirsty, p)
-				wants += float64(p.callers) / (p.takes + 2*f.link.longest + time.Millisecond).Seconds()
+				wants += float64(p.callers) / (p.mean() + 2*f.link.longest + time.Millisecond).Seconds()
 			}
 		}
 		if len(thirsty) == 0 {
@@ -462,7 +475,8 @@ func (f *fleet) checkUse() (faults []string) {
 		if len(f.limits) > 1 {
 			want *= f.waited(thirsty)
 		}
-		if !streams && wants > 2*rates[0] && most < want {
+		want *= 1 - f.waitedForLost(calm, thirsty...)
+		if wants > 2*rates[0] && most < want {
 			faults = append(faults, fmt.Sprintf("use: from %v to %v, used are%s; %.1f/s of %.1f/s that are wanted", calm.from, calm.to, text.String(), rates[0], wants))
 		}
 	}
@@ -501,7 +515,7 @@ func (f *fleet) waited(thirsty []*process) float64 {
 			// unused.
 			gap += f.link.longest
 			part *= turn.Seconds() / (turn + gap).Seconds()
-			part *= min(1, float64(f.keys)*thirsty[0].takes.Seconds()/f.link.longest.Seconds()) // it asks for those of one request of a key at a time
+			part *= min(1, float64(f.keys)*thirsty[0].mean().Seconds()/f.link.longest.Seconds()) // it asks for those of one request of a key at a time
 			for j := range f.limits {
 				if _, rate := f.use(j, span{0, f.lasts}, thirsty); j != i {
 					if !f.limits[j].shared { // only processes with a slot use theirs
@@ -541,7 +555,7 @@ func (f *fleet) use(i int, in span, thirsty []*process) (used, rate float64) {
 		case l.kind == "slots":
 			takes := 0.
 			for _, p := range thirsty {
-				takes += p.takes.Seconds() / float64(len(thirsty))
+				takes += p.mean().Seconds() / float64(len(thirsty))
 			}
 			n := float64(l.n)
 			if turn, gap := f.turns(i); turn > 0 {

@@ -36,6 +36,7 @@ type fleet struct {
 	mistakes int // requests that the server is to refuse by mistake
 	sent     []sent
 	missed   []missed
+	lost     []lost
 	faults   []string
 }
 
@@ -73,6 +74,12 @@ type missed struct {
 	asked, at time.Duration
 	until     time.Duration // when it had to be sent
 	err       error
+}
+
+// A lost is a response of the store that a process did not get.
+type lost struct {
+	process *process
+	at      time.Duration
 }
 
 // play plays a world and returns it as it was at its end.
@@ -219,8 +226,8 @@ func (c *caller) request(ctx context.Context) {
 		until = min(until, asked+c.maxWait)
 	}
 	takes := c.takes
-	if c.streams && chance(c.r, .05) {
-		takes *= 200
+	if c.streams && chance(c.r, streamed) {
+		takes *= streamsTake
 	}
 	s := sent{process: c.process, key: c.key, cost: 1 + c.r.Int64N(c.costs), asked: asked}
 	var err error
@@ -262,10 +269,13 @@ func (c *caller) acquire(ctx context.Context, s *sent, takes time.Duration) erro
 	return nil
 }
 
-// work is the time between the grant of a request and its end. A process that is killed leaves its requests.
+// work is the time between the grant of a request and its end. A process that is killed leaves its requests; one that ends waits for them.
 func (c *caller) work(takes time.Duration) (ends time.Duration) {
 	c.pause(takes)
-	return min(c.now(), c.gone)
+	if c.still.isDead() {
+		return min(c.now(), c.gone)
+	}
+	return c.now()
 }
 
 func costOf(r *http.Request) int64 {
@@ -292,7 +302,7 @@ func (c *caller) send(ctx context.Context, s *sent, takes time.Duration) error {
 	if c.deadline > 0 { // at the end of its context, a request ends
 		takes = min(takes, s.asked+c.deadline-c.now())
 	}
-	if s.ends = c.work(takes); c.deadline > 0 {
+	if s.ends = min(c.work(takes), c.gone); c.deadline > 0 {
 		s.ends = min(s.ends, s.asked+c.deadline)
 	}
 	return resp.Body.Close()
