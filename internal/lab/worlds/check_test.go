@@ -16,7 +16,7 @@ import (
 func (f *fleet) check() (faults []string) {
 	f.sort()
 	faults = append(faults, f.faults...)
-	for _, check := range []func() []string{f.checkBounds, f.checkShares, f.checkUse, f.checkMissed} {
+	for _, check := range []func() []string{f.checkBounds, f.checkShares, f.checkUse, f.checkMissed, f.checkWaits, f.checkServed} {
 		faults = append(faults, check()...)
 	}
 	return faults
@@ -422,6 +422,11 @@ func (f *fleet) waitedForLost(in span, of ...*process) float64 {
 	return min(1, waited.Seconds()/(in.to-in.from).Seconds()/float64(len(of)))
 }
 
+// loses reports whether responses are lost in a stretch of time, and tokens with them.
+func (f *fleet) loses(in span) bool {
+	return slices.ContainsFunc(f.lost, func(l lost) bool { return l.at >= in.from && l.at < in.to })
+}
+
 // tokens returns what each process has used in a stretch of time.
 func (f *fleet) tokens(in span, of ...*process) []int64 {
 	got := make([]int64, len(of))
@@ -604,6 +609,52 @@ func (f *fleet) use(i int, in span, thirsty []*process) (used, rate float64) {
 	return had / has, rate
 }
 
+// checkWaits checks that a process sends no request of a key for as long as the server asked it to wait, except in the last second: the
+// server may have rounded up.
+func (f *fleet) checkWaits() (faults []string) {
+	type asker struct {
+		process *process
+		key     string
+	}
+	waits := make(map[asker]span)
+	for _, s := range f.sent {
+		of := asker{s.process, s.key}
+		if wait := waits[of]; s.at > wait.from && s.at < wait.to {
+			return append(faults, fmt.Sprintf("waits: process %d sent a request of key %s at %v, and was asked at %v to wait until %v", s.process.nth, s.key, s.at, wait.from, wait.to+time.Second))
+		}
+		if to := s.at + s.wait - time.Second; to > waits[of].to {
+			waits[of] = span{s.at, to}
+		}
+	}
+	return nil
+}
+
+// checkServed checks that processes that always want more have requests accepted again and again by a server that refuses.
+func (f *fleet) checkServed() (faults []string) {
+	if !f.refuses() || f.most() > f.server.burst { // it refuses each request of such a cost
+		return nil
+	}
+	const longest = 10 * time.Second
+	for _, calm := range f.calm() {
+		if !slices.ContainsFunc(f.processes, func(p *process) bool { return p.isThirsty(calm) }) {
+			continue
+		}
+		latest := calm.from
+		for _, s := range f.sent {
+			if !s.refused && s.at >= calm.from && s.at < calm.to || s.at >= calm.to {
+				if min(s.at, calm.to)-latest > longest {
+					break
+				}
+				latest = min(s.at, calm.to)
+			}
+		}
+		if calm.to-latest > longest {
+			return append(faults, fmt.Sprintf("served: the server accepted nothing from %v on, until %v", latest, calm.to))
+		}
+	}
+	return nil
+}
+
 // checkMissed checks that requests were rejected for reasons that the world has, and that none was that could have been sent.
 func (f *fleet) checkMissed() (faults []string) {
 	budgets, busy := f.budgets(), make(map[ruled][]span)
@@ -656,7 +707,7 @@ type ruled struct {
 // couldSend reports whether the tokens for a request that was not sent lay there unused for so long while it could have been sent that
 // the process must have got them, and from when on.
 func (f *fleet) couldSend(m missed, budgets map[budget][]sent, known map[ruled][]span) (from time.Duration, ok bool) {
-	if f.server != nil || f.lossy > 0 || f.most() > 1 {
+	if f.server != nil || f.most() > 1 || f.loses(span{m.asked - 2*time.Second, m.until}) {
 		return 0, false
 	}
 	idle := 300*time.Millisecond + 4*f.link.longest

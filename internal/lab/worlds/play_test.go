@@ -62,8 +62,9 @@ type sent struct {
 	key             string
 	cost            int64
 	asked, at, ends time.Duration
-	refused         bool // by the server
-	mistaken        bool // it was wrong
+	refused         bool          // by the server
+	mistaken        bool          // it was wrong
+	wait            time.Duration // for which the server asked
 }
 
 // A missed is a request that was not sent.
@@ -316,9 +317,9 @@ func (p *process) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.at = p.now()
 	resp := &http.Response{StatusCode: http.StatusOK, Header: make(http.Header), Body: io.NopCloser(http.NoBody), Request: r}
 	if wait := p.serve(s); wait > 0 {
-		s.refused = true
+		s.refused, s.wait = true, (wait+time.Second-1)/time.Second*time.Second
 		resp.StatusCode = http.StatusTooManyRequests
-		resp.Header.Set("Retry-After", strconv.FormatInt(int64((wait+time.Second-1)/time.Second), 10))
+		resp.Header.Set("Retry-After", strconv.FormatInt(int64(s.wait/time.Second), 10))
 	}
 	return resp, nil
 }
