@@ -207,16 +207,19 @@ func TestABodyWithoutGetBodyIsNotSentAgain(t *testing.T) {
 // Whatever happens to one of three members under load, each request gets a good response, and almost as soon as from the other two.
 func TestNoRequestIsLostWithAMember(t *testing.T) {
 	for name, bad := range map[string]step{
-		"held":        respond(429, "", "Retry-After: 60"),
-		"final":       noCredit,
-		"revoked":     respond(401, ""),
-		"overloaded":  respond(503, ""),
-		"fails":       respond(500, ""),
-		"down":        breakWith(&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}),
-		"unreachable": func(*http.Request) (*http.Response, error) { time.Sleep(30 * time.Second); return nil, &net.OpError{Op: "dial", Err: errTimeout} },
-		"hangs":       func(*http.Request) (*http.Response, error) { time.Sleep(5 * time.Second); return nil, errTimeout }, // ResponseHeaderTimeout
-		"slow":        func(r *http.Request) (*http.Response, error) { time.Sleep(20 * time.Second); return ok(r) },
-		"removed":     nil,
+		"held":       respond(429, "", "Retry-After: 60"),
+		"final":      noCredit,
+		"revoked":    respond(401, ""),
+		"overloaded": respond(503, ""),
+		"fails":      respond(500, ""),
+		"down":       breakWith(&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}),
+		"unreachable": func(*http.Request) (*http.Response, error) {
+			time.Sleep(30 * time.Second)
+			return nil, &net.OpError{Op: "dial", Err: errTimeout}
+		},
+		"hangs":   func(*http.Request) (*http.Response, error) { time.Sleep(5 * time.Second); return nil, errTimeout }, // ResponseHeaderTimeout
+		"slow":    func(r *http.Request) (*http.Response, error) { time.Sleep(20 * time.Second); return ok(r) },
+		"removed": nil,
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
