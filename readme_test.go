@@ -19,7 +19,7 @@ import (
 var (
 	goBlock  = regexp.MustCompile("(?s)```go\n(.*?)```")
 	clause   = regexp.MustCompile(`(?m)^package `)
-	selector = regexp.MustCompile(`\b(context|errors|expvar|fmt|headers|http|httputil|io|json|log|os|redis|retry|signal|slog|store|storetest|synctest|testing|throttle|throttlepage|throttleredis|throttletest|time)\.[A-Z]`)
+	selector = regexp.MustCompile(`\b(context|errors|expvar|fmt|headers|http|httputil|io|json|log|os|pool|redis|retry|signal|slog|store|storetest|synctest|testing|throttle|throttlepage|throttleredis|throttletest|time)\.[A-Z]`)
 	link     = regexp.MustCompile(`\]\(([^)#:\s]*)(#[^)\s]*)?\)`)
 )
 
@@ -164,6 +164,7 @@ func asFunction(statements, name string) string {
 		"http": "net/http", "httputil": "net/http/httputil", "json": "encoding/json", "slog": "log/slog", "synctest": "testing/synctest", "signal": "os/signal",
 		"throttle": "github.com/httpthrottle/throttle", "throttletest": "github.com/httpthrottle/throttle/throttletest",
 		"throttlepage": "github.com/httpthrottle/throttle/throttlepage",
+		"pool":         "github.com/httpthrottle/throttle/pool",
 		"retry":        "github.com/httpthrottle/throttle/retry",
 		"store":        "github.com/httpthrottle/throttle/store",
 		"storetest":    "github.com/httpthrottle/throttle/store/storetest",

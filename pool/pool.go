@@ -5,9 +5,12 @@
 // by all of its limits, what its server reported, and its queue. Otherwise it waits at all members, and is sent by the first that grants
 // it, in its own cost there. The others never charge it.
 //
-// A member that is held, refuses finally, has no tokens or rejects is left out as long as that lasts. One to which no connection can be made
-// is left out for a second at a time, and its request is sent by another member. What a server has refused is not sent again: that is for
-// package retry, whose next attempt goes to whichever member can send it then.
+// A member that is held, refuses finally, has no tokens or rejects is left out as long as that lasts. One to which no connection can be made,
+// or that failed three times in a row (no response, a 5xx other than 501, 401 or 402), is left out until a request has found out that it
+// does better: one a second. A slow member is left when its limits of requests in flight are used; give it one.
+//
+// A request that has not reached the server is sent by another member. One that has failed in another way is not: that is for package retry,
+// whose NewClient takes a Pool.
 package pool
 
 import (

@@ -163,13 +163,17 @@ func (s *state) note(req *http.Request, resp *http.Response, err error) {
 }
 
 // isFailure reports whether a request has failed because of the member and not because of its sender: it got no response, a 5xx except 501,
-// or a 401, because the credential is that of the member.
+// or a 401 or 402, because the credential is the member's.
 func isFailure(req *http.Request, resp *http.Response, err error) bool {
 	if err != nil {
 		return req.Context().Err() != context.Canceled
 	}
-	status := resp.StatusCode
-	return status == http.StatusUnauthorized || status >= 500 && status != http.StatusNotImplemented
+	switch status := resp.StatusCode; status {
+	case http.StatusUnauthorized, http.StatusPaymentRequired:
+		return true
+	default:
+		return status >= 500 && status != http.StatusNotImplemented
+	}
 }
 
 // isUnsent reports whether a request has certainly not reached the server.
