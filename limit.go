@@ -303,6 +303,21 @@ func ClampCost() LimitOption {
 	}}
 }
 
+// LearnCost lowers the estimate of a request to what earlier requests of its key did cost. It is for estimates that are bounds, such as
+// a max_tokens of 8,192 where answers have 400, and for servers that charge what is used: a server that keeps estimates, or reserves them until
+// the response ends, refuses what is sent beyond them.
+//
+// From the 20th settlement on, a request is charged that part of its estimate which was enough for 95 % of the last 100 requests of its
+// key, at least 1 token and at most the estimate. A settlement is one by [Settle], [SettleJSON], [SettleJSONFunc], [Grant.Settle] or
+// [Receipt.Settle]. Requests that cost nothing do not count. What was learned is kept for an hour after the last settlement, and over a restart by [Limiter.Snapshot]
+// unless the limit is [Shared]. It does not fit an [InFlight] limit nor a [ServerQuota], which learns from the server what requests are charged.
+func LearnCost() LimitOption {
+	fits := func(k *kind) bool { return k.spends() && k != kindReported }
+	return limitOption{text: "LearnCost()", fits: fits, shared: true, apply: func(l *Limit) {
+		l.rule.Lowers = true
+	}}
+}
+
 // Settle corrects the charge of each request in this limit when the headers of its response arrive, as [Grant.Settle] does. It is
 // for APIs that report the cost of a request in the headers. It does not fit an [InFlight] limit.
 func Settle(f SettleFunc) LimitOption {

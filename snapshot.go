@@ -110,7 +110,8 @@ func (l *Limiter) appendSaved(all []saved.Bucket, b *bucket.Bucket, now, began m
 			return all
 		}
 	}
-	if _, full := b.Meter.Matters(now); s.Held > 0 || s.Learned != nil || full > now {
+	s.Share = b.Share().Part()
+	if _, full := b.Meter.Matters(now); s.Held > 0 || s.Learned != nil || s.Share > 0 || full > now {
 		all = append(all, s)
 	}
 	return all
@@ -195,12 +196,15 @@ func (l *Limiter) restoreBucket(s *saved.Bucket, since int64) error {
 		return errors.New("the limit is Shared: its store keeps what was spent")
 	case s.Held < 0:
 		return fmt.Errorf("a hold of %v is impossible", s.Held)
+	case !(s.Share >= 0 && s.Share <= 1):
+		return fmt.Errorf("a share of %v of the estimates is impossible", s.Share)
 	case s.Learned != nil && s.Learned.Paused < 0:
 		return fmt.Errorf("a pause of %v is impossible", s.Learned.Paused)
 	case s.After < 0:
 		return errBefore(s.After)
 	}
 	return l.core.Restore(li, string(s.Key), int64(s.Held)-since, func(b *bucket.Bucket, now meter.Instant) error {
+		b.RestoreShare(now, bucket.ShareOfPart(s.Share))
 		return restoreMeter(b.Meter, s, since, now)
 	})
 }

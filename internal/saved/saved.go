@@ -29,6 +29,7 @@ type Bucket struct {
 	Tokens  float64       `json:"tokens"`           // what was left of a TokenBucket or a Pace
 	Spent   []Spent       `json:"spent,omitzero"`   // of a window
 	Learned *Learned      `json:"learned,omitzero"` // by an Adaptive limit
+	Share   float64       `json:"share,omitzero"`   // of their estimates, that requests are charged, by LearnCost; 0: all of it
 	Held    time.Duration `json:"held,omitzero"`    // for how long yet
 	After   time.Duration `json:"after,omitzero"`   // it was read that long after Taken
 }
