@@ -2,6 +2,7 @@ package throttle_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
@@ -20,7 +21,7 @@ import (
 // A producer has a bucket of 200,000 tokens a minute, which it charges what requests use: when they come, or when they end. It refuses requests
 // while too little is left: what a request uses, or anything at all.
 type producer struct {
-	atEnd bool
+	atEnd, reports bool
 
 	mu            sync.Mutex
 	left          float64
@@ -39,6 +40,9 @@ func newProducer(seed uint64, atEnd bool) *producer {
 func (p *producer) RoundTrip(req *http.Request) (*http.Response, error) {
 	answer, ok := p.begin()
 	resp := &http.Response{StatusCode: 429, Header: http.Header{}, Request: req, Body: http.NoBody}
+	if p.reports {
+		p.report(resp.Header)
+	}
 	if !ok {
 		return resp, nil
 	}
@@ -77,6 +81,16 @@ func (p *producer) end(answer int) {
 	if p.atEnd {
 		p.left -= float64(answer)
 	}
+}
+
+// report writes what is left, as OpenAI does.
+func (p *producer) report(h http.Header) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	left := max(0, p.left)
+	h.Set("X-RateLimit-Limit-Tokens", strconv.Itoa(produced))
+	h.Set("X-RateLimit-Remaining-Tokens", strconv.Itoa(int(left)))
+	h.Set("X-RateLimit-Reset-Tokens", time.Duration((produced-left)*60/produced*1e9).String())
 }
 
 // produce has 64 callers ask for as long as that, and returns what was used of the limit, and what was refused.
@@ -119,6 +133,28 @@ func TestEstimatesThatAreBoundsAreLowered(t *testing.T) {
 				assert.LessOrEqual(t, refused, 0.002)
 				t.Logf("seed %d: %.1f %% used, %.2f %% refused", seed, 100*used, 100*refused)
 			}
+		})
+	}
+	for _, c := range []struct {
+		name           string
+		reports, atEnd bool
+		refused        float64
+		opts           []throttle.LimitOption
+	}{
+		{"ServerQuota, charged at the start", true, false, 0.002, nil},
+		{"ServerQuota, charged at the end", true, true, 0.002, nil},
+		{"ServerQuota, nothing reported", false, false, 0.005, []throttle.LimitOption{throttle.LearnCost()}},
+	} {
+		inBubble(t, c.name, func(t *testing.T) {
+			p := newProducer(1, c.atEnd)
+			p.reports = c.reports
+			opts := append(c.opts, throttle.Cost(costing(8192)), throttle.Settle(byHeader))
+			tr, err := throttle.New(p, throttle.WithLimit(throttle.ServerQuota("tokens", opts...)))
+			require.NoError(t, err)
+			used, refused := produce(t, p, tr, 10*time.Minute)
+			assert.GreaterOrEqual(t, used, 0.95)
+			assert.LessOrEqual(t, refused, c.refused)
+			t.Logf("%.1f %% used, %.2f %% refused", 100*used, 100*refused)
 		})
 	}
 	inBubble(t, "without the option", func(t *testing.T) {
@@ -242,7 +278,6 @@ func TestAWaitingRequestIsChargedWhatWasLearned(t *testing.T) {
 }
 
 func TestLearnCostFitsLimitsThatSpend(t *testing.T) {
-	_, err := throttle.New(nil, throttle.WithLimit(throttle.InFlight(1, throttle.LearnCost()), throttle.ServerQuota("tokens", throttle.LearnCost())))
+	_, err := throttle.New(nil, throttle.WithLimit(throttle.InFlight(1, throttle.LearnCost())))
 	require.ErrorContains(t, err, "LearnCost() does not fit a limit of kind in-flight")
-	require.ErrorContains(t, err, "LearnCost() does not fit a limit of kind server-quota")
 }

@@ -171,7 +171,7 @@ func AdaptiveInFlight(c Concurrency, opts ...LimitOption) Limit {
 // its body names, if it names one.
 //
 // Requests without a key are counted by host, as in [Adaptive]. If a server counts models separately, name the model by [Key]. The
-// options that apply are [Name], [Key], [Cost], [Settle], [SettleJSON], [SettleJSONFunc], [FairBy] and [FairWeights]. It cannot be
+// options that apply are [Name], [Key], [Cost], [Settle], [SettleJSON], [SettleJSONFunc], [LearnCost], [FairBy] and [FairWeights]. It cannot be
 // [Shared]. What was learned is kept for an hour after the last request, and is no part of a [Snapshot].
 func ServerQuota(unit string, opts ...LimitOption) Limit {
 	l := newLimit(kindReported, 0, 0, opts)
@@ -310,10 +310,9 @@ func ClampCost() LimitOption {
 // From the 20th settlement on, a request is charged that part of its estimate which was enough for 95 % of the last 100 requests of its
 // key, at least 1 token and at most the estimate. A settlement is one by [Settle], [SettleJSON], [SettleJSONFunc], [Grant.Settle] or
 // [Receipt.Settle]. Requests that cost nothing do not count. What was learned is kept for an hour after the last settlement, and over a restart by [Limiter.Snapshot]
-// unless the limit is [Shared]. It does not fit an [InFlight] limit nor a [ServerQuota], which learns from the server what requests are charged.
+// unless the limit is [Shared]. It does not fit an [InFlight] limit. A [ServerQuota] needs it only where nothing is reported.
 func LearnCost() LimitOption {
-	fits := func(k *kind) bool { return k.spends() && k != kindReported }
-	return limitOption{text: "LearnCost()", fits: fits, shared: true, apply: func(l *Limit) {
+	return limitOption{text: "LearnCost()", fits: (*kind).spends, shared: true, apply: func(l *Limit) {
 		l.rule.Lowers = true
 	}}
 }
