@@ -2,7 +2,6 @@ package throttle_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"strconv"

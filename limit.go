@@ -172,7 +172,7 @@ func AdaptiveInFlight(c Concurrency, opts ...LimitOption) Limit {
 //
 // Requests without a key are counted by host, as in [Adaptive]. If a server counts models separately, name the model by [Key]. The
 // options that apply are [Name], [Key], [Cost], [Settle], [SettleJSON], [SettleJSONFunc], [LearnCost], [FairBy] and [FairWeights]. It cannot be
-// [Shared]. What was learned is kept for an hour after the last request, and is no part of a [Snapshot].
+// [Shared]. What was learned is kept for an hour after the last request, and over a restart by [Limiter.Snapshot].
 func ServerQuota(unit string, opts ...LimitOption) Limit {
 	l := newLimit(kindReported, 0, 0, opts)
 	l.rule.Unit = strings.ReplaceAll(strings.ToLower(unit), "_", "-")

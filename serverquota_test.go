@@ -2,6 +2,7 @@ package throttle_test
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
 	"strconv"
@@ -204,5 +205,29 @@ func TestADryRunOfAServerQuotaSendsAll(t *testing.T) {
 		}
 		require.Positive(t, server.refused)
 		require.Zero(t, transport.Limiter().Limits()[0].InFlight)
+	})
+}
+
+func TestASnapshotHasWhatServersReportedInTheirUnit(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		server := new(tokenServer)
+		before := used(t, server)
+		text, err := json.Marshal(before.Limiter().Snapshot())
+		require.NoError(t, err)
+		var s throttle.Snapshot
+		require.NoError(t, json.Unmarshal(text, &s))
+		after, err := throttle.New(server, throttle.WithLimit(throttle.ServerQuota("tokens", throttle.Cost(costHeader))))
+		require.NoError(t, err)
+		time.Sleep(3 * time.Second)
+		require.NoError(t, after.Limiter().Restore(s))
+		require.InDelta(t, before.Limiter().Limits()[0].Tokens, after.Limiter().Limits()[0].Tokens, 1e-6)
+		waited, status := spend(t.Context(), t, after, time.Now(), 300)
+		require.Equal(t, 200, status)
+		require.InDelta(t, 26.1, waited.Seconds(), 0.5, "102 are left, and a sixteenth stays")
+		require.Zero(t, server.refused)
+
+		none, err := throttle.New(server, throttle.WithLimit(throttle.TokenBucket(1, time.Second, throttle.Name("tokens"))))
+		require.NoError(t, err)
+		require.ErrorContains(t, none.Limiter().Restore(s), `it was saved by a limit of kind server-quota`)
 	})
 }

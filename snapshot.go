@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/allowance"
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/concurrency"
 	"github.com/httpthrottle/throttle/internal/meter"
@@ -105,6 +106,8 @@ func (l *Limiter) appendSaved(all []saved.Bucket, b *bucket.Bucket, now, began m
 		x := m.Snapshot()
 		s.Learned = &saved.Learned{InFlight: x.N, Ceiling: x.Ceiling, Latency: x.Latency}
 		s.Held = time.Duration(max(0, b.HeldAlone()-now))
+	case *allowance.Meter:
+		s.Quota = savedQuota(m.Save(now))
 	default:
 		if s.Held == 0 {
 			return all
@@ -115,6 +118,24 @@ func (l *Limiter) appendSaved(all []saved.Bucket, b *bucket.Bucket, now, began m
 		all = append(all, s)
 	}
 	return all
+}
+
+// savedQuota returns the form of what was learned of a ServerQuota.
+func savedQuota(x allowance.Learned) *saved.Reported {
+	q := &saved.Reported{Hidden: saved.Hidden(x.Hidden), Took: x.Took, Held: x.Held}
+	for _, p := range x.Parts {
+		q.Parts = append(q.Parts, saved.Part(p))
+	}
+	return q
+}
+
+// learnedQuota undoes savedQuota.
+func learnedQuota(q *saved.Reported) allowance.Learned {
+	x := allowance.Learned{Hidden: allowance.Hidden(q.Hidden), Took: q.Took, Held: q.Held}
+	for _, p := range q.Parts {
+		x.Parts = append(x.Parts, allowance.Part(p))
+	}
+	return x
 }
 
 // saveServers returns what servers reported about some accounts.
@@ -190,7 +211,7 @@ func (l *Limiter) restoreBucket(s *saved.Bucket, since int64) error {
 	switch {
 	case s.Kind != "" && s.Kind != kind:
 		return fmt.Errorf("it was saved by a limit of kind %s, and this one is of kind %s", s.Kind, kind)
-	case (s.Learned != nil) != li.Learns:
+	case (s.Learned != nil) != li.Learns, (s.Quota != nil) != (li.Unit != ""):
 		return errNoFit
 	case li.Store != nil:
 		return errors.New("the limit is Shared: its store keeps what was spent")
@@ -226,6 +247,10 @@ func restoreMeter(m meter.Meter, s *saved.Bucket, since int64, now meter.Instant
 	case *concurrency.Meter:
 		x := s.Learned
 		if !m.Learn(now, concurrency.Learned{N: x.InFlight, Ceiling: x.Ceiling, Latency: x.Latency}) {
+			return errNoFit
+		}
+	case *allowance.Meter:
+		if !m.Restore(now, since, learnedQuota(s.Quota)) {
 			return errNoFit
 		}
 	}

@@ -165,7 +165,7 @@ func (m *Meter) Matters(meter.Instant) (must, full meter.Instant) {
 	switch {
 	case m.sends.open > 0:
 		return meter.Never, meter.Never
-	case m.sends.next == 0:
+	case m.last < 0: // no request was sent, and nothing restored
 		return m.held, m.held
 	}
 	return m.held, max(m.held, meter.AddInstant(m.last, keepLearned))

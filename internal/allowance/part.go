@@ -51,7 +51,7 @@ type sample struct {
 	whole bool    // nothing was cut off, so another sample can be compared with it
 }
 
-func newPart(c *Claim) *part { return &part{name: strings.Clone(c.Name), fit: newFit()} }
+func newPart(c *Claim) *part { return &part{name: strings.Clone(c.Name), fit: newFit(1, 0)} }
 
 func (p *part) isBucket() bool { return p.refills > 0 && p.rate > 0 }
 
