@@ -106,11 +106,15 @@ func (r *Request) AddByHost(li *bucket.Limit, cost int64) {
 	r.Charges()[len(r.Charges())-1].byHost = true
 }
 
-// SetHost sets the host of the request, which is not "".
-func (r *Request) SetHost(host string) {
+// SetHost sets the host of the request, which is not "", and by what that counts the request in a unit of its own.
+func (r *Request) SetHost(host, account string) {
 	charges := r.Charges()
 	for i := range charges {
-		if c := &charges[i]; c.byHost {
+		switch c := &charges[i]; {
+		case !c.byHost:
+		case c.Limit.Unit != "":
+			c.Key = account
+		default:
 			c.Key = host
 		}
 	}
