@@ -42,7 +42,7 @@ func (m *Meter) Save(now meter.Instant) (l Learned) {
 	for _, p := range m.parts {
 		l.Parts = append(l.Parts, Part{
 			Name: p.name, Limit: p.limit, Left: p.free(now, &m.sends), Sent: p.fit.sent, Ended: p.fit.ended,
-			Rate: p.rate * 1e9, Refills: p.refills, Ends: time.Duration(p.ends - now), Dry: p.dry, Tight: p.tight,
+			Rate: p.rate * 1e9, Refills: p.refills, Ends: time.Duration(p.turns() - now), Dry: p.dry, Tight: p.tight,
 		})
 	}
 	if h := &m.hidden; h.rate > 0 {
