@@ -172,6 +172,7 @@ func (t *Transport) roundTrip(req *http.Request) (resp *http.Response, far reach
 	}()
 	o := overridesOf(req.Context())
 	if t.isExempt(o, req) {
+		t.exempted.Add(1)
 		sent = true
 		return t.sendOn(req)
 	}
@@ -188,7 +189,7 @@ func (t *Transport) roundTrip(req *http.Request) (resp *http.Response, far reach
 		return t.turnAway(req, err, w.Rejected())
 	}
 	sent = true
-	return t.sendWaited(req, w)
+	return t.sendWaited(o, req, w)
 }
 
 // arrive sends a request if it can go immediately, or rejects it if it may not wait. Otherwise it is to wait as w.
@@ -204,7 +205,7 @@ func (t *Transport) arrive(o *overrides, req *http.Request, sent *bool) (w *limi
 	switch {
 	case granted:
 		*sent = true
-		resp, far, err = t.send(req, &r)
+		resp, far, err = t.send(o, req, &r)
 	case err != nil:
 		resp, far, err = t.turnAway(req, err, rejected)
 	default:
@@ -213,13 +214,9 @@ func (t *Transport) arrive(o *overrides, req *http.Request, sent *bool) (w *limi
 	return w, resp, far, err
 }
 
-// isExempt reports whether no limit applies to a request, and counts it then.
+// isExempt reports whether no limit applies to a request.
 func (t *Transport) isExempt(o *overrides, req *http.Request) bool {
-	if !o.exempt && (t.exempt == nil || !t.exempt(req)) {
-		return false
-	}
-	t.exempted.Add(1)
-	return true
+	return o.exempt || t.exempt != nil && t.exempt(req)
 }
 
 // isHinted reports whether requests pass gates before they wait.
@@ -292,10 +289,10 @@ func (t *Transport) findGate(req *http.Request, w *limiter.Waiter) {
 }
 
 // sendWaited sends a request that has waited.
-func (t *Transport) sendWaited(req *http.Request, w *limiter.Waiter) (*http.Response, reach, error) {
+func (t *Transport) sendWaited(o *overrides, req *http.Request, w *limiter.Waiter) (*http.Response, reach, error) {
 	r := limiter.Request{Context: req.Context()}
 	w.Take(&r)
-	return t.send(req, &r)
+	return t.send(o, req, &r)
 }
 
 // turnAway returns the response or the error for a request that is not sent, because of a Rejection or of the end of its context.

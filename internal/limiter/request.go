@@ -122,7 +122,9 @@ func (r *Request) AddAll(charges []Charge) {
 		return
 	}
 	r.n = uint8(len(charges))
-	copy(r.few[:], charges)
+	for i := range charges {
+		r.few[i] = charges[i]
+	}
 }
 
 // addGate adds the charge of a gate.
@@ -184,11 +186,8 @@ func gateOf(charges []Charge) *quota.Gate {
 
 // find finds the bucket of a charge, and reports whether there is one.
 func (c *Charge) find() bool {
-	switch {
-	case c.byHost:
-		c.Bucket = c.Limit.ByHost(c.Key)
-	case c.Key != "" && !c.Limit.Gates: // else it is found already
-		c.Bucket = c.Limit.Bucket(c.Key)
+	if c.Key != "" && !c.Limit.Gates { // else it is found already
+		c.Bucket = c.Limit.Find(c.Key, c.byHost)
 	}
 	return c.Bucket != nil
 }
