@@ -29,7 +29,7 @@ type Transport struct {
 	exempt  func(*http.Request) bool
 	hints   *headers.Reader
 	noHints bool
-	plain   []limiter.Charge // of each request without overrides in its context; nil: functions return keys or costs
+	plain   []limiter.Charge // of each request without overrides in its context; nil: they differ
 	units   bool             // some limit is in a unit of servers
 	byHost  bool             // some limit counts requests without a key by host
 
@@ -79,7 +79,9 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	}
 	t.byHost = t.key == nil && slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.key == nil && p.rule.Hosted })
 	t.units = slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.rule.Unit != "" })
-	t.plain = t.plainCharges()
+	if !t.byHost {
+		t.plain = t.plainCharges()
+	}
 	t.connections.learn(base)
 	t.observer = t.limiter.observer
 	if c.limiter != nil {
@@ -90,7 +92,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	return t, nil
 }
 
-// plainCharges returns what each request is charged, if no function returns keys or costs.
+// plainCharges returns what each request is charged if no function returns keys or costs; nil: one does.
 func (t *Transport) plainCharges() []limiter.Charge {
 	policies := t.limiter.own()
 	plain := new(limiter.Request)
@@ -99,7 +101,7 @@ func (t *Transport) plainCharges() []limiter.Charge {
 		if p.key != nil || p.cost != nil || t.key != nil || t.cost != nil {
 			return nil
 		}
-		p.chargeTo(plain, "", 1)
+		plain.Add(p.at, "", 1)
 	}
 	return plain.Charges()
 }
@@ -255,9 +257,6 @@ func (t *Transport) prepare(o *overrides, req *http.Request, r *limiter.Request,
 	} else {
 		t.charge(o, req, r, gate)
 	}
-	if t.byHost {
-		r.SetHost(orNoKey(ByHost(req)))
-	}
 }
 
 // waiter returns a request as one that waits.
@@ -315,6 +314,10 @@ func closeBody(req *http.Request) {
 // charge adds what a request costs in each limit, and its keys to those of its gate.
 func (t *Transport) charge(o *overrides, req *http.Request, r *limiter.Request, gate *quota.Key) {
 	key, shared := t.keyOf(o, req), t.costOf(o, req)
+	host := ""
+	if t.byHost {
+		host = orNoKey(ByHost(req))
+	}
 	policies := t.limiter.own()
 	for i := range policies {
 		by, cost := &policies[i], shared
@@ -326,7 +329,7 @@ func (t *Transport) charge(o *overrides, req *http.Request, r *limiter.Request, 
 		}
 		key := by.keyOf(req, key)
 		if cost != 0 {
-			by.chargeTo(r, key, cost)
+			by.chargeTo(r, key, host, cost)
 		}
 		if gate != nil {
 			gate.Join(i, key)
@@ -373,9 +376,9 @@ func (p *policy) costOf(o *overrides, req *http.Request, shared int64) int64 {
 
 // chargeTo adds a charge of the limit. Without a key, limits that learn count requests by host, because no host shows anything of
 // another one; others count them together.
-func (p *policy) chargeTo(r *limiter.Request, key string, cost int64) {
+func (p *policy) chargeTo(r *limiter.Request, key, host string, cost int64) {
 	if key == "" && p.rule.Hosted {
-		r.AddByHost(p.at, cost)
+		r.AddByHost(p.at, host, cost)
 	} else {
 		r.Add(p.at, key, cost)
 	}

@@ -99,20 +99,10 @@ func (r *Request) Add(li *bucket.Limit, key string, cost int64) {
 	}
 }
 
-// AddByHost adds a charge of a request without a key to a limit that counts such requests by host. SetHost sets the host.
-func (r *Request) AddByHost(li *bucket.Limit, cost int64) {
-	r.Add(li, "", cost)
+// AddByHost adds a charge of a request without a key to a limit that counts such requests by host, which is not "".
+func (r *Request) AddByHost(li *bucket.Limit, host string, cost int64) {
+	r.Add(li, host, cost)
 	r.Charges()[len(r.Charges())-1].byHost = true
-}
-
-// SetHost sets the host of the request, which is not "".
-func (r *Request) SetHost(host string) {
-	charges := r.Charges()
-	for i := range charges {
-		if c := &charges[i]; c.byHost {
-			c.Key = host
-		}
-	}
 }
 
 // AddAll adds charges that were made before, where there are none yet.
