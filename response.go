@@ -143,32 +143,16 @@ func outcomeOf(ctx context.Context, resp *http.Response, err error, hints *quota
 	if err != nil || resp == nil {
 		return outcomeOfError(ctx, err)
 	}
-	switch status := resp.StatusCode; {
-	case hints != nil && hints.Final != nil: // which says nothing of a rate
-		return OutcomeIgnore
-	case hints != nil && hints.NotLimited:
-		return outcomeOfExcused(status)
-	case status == http.StatusTooManyRequests, hints != nil && hints.Limited:
-		return OutcomeThrottled
-	case status == http.StatusServiceUnavailable:
-		return OutcomeUnavailable
-	case status >= 500:
-		return OutcomeError
-	case status >= 400:
-		return OutcomeClientError
-	}
-	return OutcomeOK
-}
-
-// outcomeOfExcused returns the outcome of a response that a dialect says was not limited, although it looks so.
-func outcomeOfExcused(status int) Outcome {
 	switch {
-	case status >= 500:
-		return OutcomeError
-	case status >= 400:
-		return OutcomeClientError
+	case hints == nil:
+	case hints.Final != nil: // which says nothing of a rate
+		return OutcomeIgnore
+	case hints.NotLimited: // although it looks so
+		return outcomeOfClass(resp.StatusCode)
+	case hints.Limited:
+		return OutcomeThrottled
 	}
-	return OutcomeOK
+	return meaningOf(resp.StatusCode).outcome
 }
 
 func outcomeOfError(ctx context.Context, err error) Outcome {
@@ -194,7 +178,7 @@ func (t *Transport) mayHint(req *http.Request, resp *http.Response, granted mete
 	host := hostOf(req)
 	switch {
 	case resp.StatusCode >= 400:
-		if !t.noHints && bareOf(resp.StatusCode) != quota.NotBare {
+		if !t.noHints && meaningOf(resp.StatusCode).bare != quota.NotBare {
 			return true
 		}
 	case t.noHints || !t.sampler.reads(host, granted) && !t.limiter.core.HasHints.Load() && !t.readsAll || len(resp.Header) == 0:
@@ -206,17 +190,6 @@ func (t *Transport) mayHint(req *http.Request, resp *http.Response, granted mete
 // mayBeLocal reports whether a response may have been made by a Transport, which does so for a copy of the request.
 func mayBeLocal(req *http.Request, resp *http.Response) bool {
 	return resp.Request != nil && resp.Request != req
-}
-
-// bareOf returns what a response of that status is that says nothing about limits.
-func bareOf(status int) quota.Bare {
-	switch status {
-	case http.StatusServiceUnavailable:
-		return quota.Unavailable
-	case http.StatusForbidden:
-		return quota.Forbidden
-	}
-	return quota.NotBare
 }
 
 // A sampler bounds how many good responses are read until a server first sends rate-limit information, because to look at each
@@ -271,7 +244,7 @@ func (t *Transport) readHints(req *http.Request, resp *http.Response) (*quota.Hi
 	}
 	host := hostOf(req)
 	if t.hints.Silent(host, resp.StatusCode, resp.Header) {
-		if b := bareOf(resp.StatusCode); b != quota.NotBare && !t.noHints {
+		if b := meaningOf(resp.StatusCode).bare; b != quota.NotBare && !t.noHints {
 			return &quota.Hints{Status: resp.StatusCode, Bare: b, Given: t.sampler.gave(host)}, nil
 		}
 		return nil, nil
@@ -285,8 +258,8 @@ func (t *Transport) readHints(req *http.Request, resp *http.Response) (*quota.Hi
 		return nil, nil
 	}
 	w := t.hintsFrom(resp.StatusCode, &signal)
-	if !signal.Limited && !signal.NotLimited && (resp.StatusCode != http.StatusForbidden || len(signal.Buckets) == 0) {
-		w.Bare, w.Given = bareOf(resp.StatusCode), t.sampler.gave(host)
+	if b := meaningOf(resp.StatusCode).bare; !signal.Limited && !signal.NotLimited && (b != quota.Forbidden || len(signal.Buckets) == 0) {
+		w.Bare, w.Given = b, t.sampler.gave(host)
 	}
 	var more *bodyHints
 	if hasContent(req, resp) && (t.hints.WantsBody(host, resp.StatusCode, resp.Header) || t.units && signal.Limited && isJSON(resp) && mediaType(resp) != eventStream) {
@@ -330,7 +303,7 @@ func isEmpty(req *http.Request, resp *http.Response) bool {
 func (t *Transport) hintsFrom(status int, s *headers.Signal) *quota.Hints {
 	w := &quota.Hints{
 		Status: status, Limited: s.Limited, NotLimited: s.NotLimited, Wait: s.Wait.Value, Asked: s.RetryAfter.Known,
-		Host:   status == http.StatusServiceUnavailable || status == 529,
+		Host:   meaningOf(status).host,
 		Global: s.Scope == "global", Unit: s.Unit,
 	}
 	if s.Final {
@@ -389,7 +362,7 @@ func (m *bodyHints) report() {
 	case signal.Final:
 		m.doubts.As = aimd.Ignore
 	case signal.NotLimited:
-		m.doubts.As = aimd.Outcome(outcomeOfExcused(m.status))
+		m.doubts.As = aimd.Outcome(outcomeOfClass(m.status))
 	}
 	passed := time.Since(m.at)
 	again := !signal.Final && m.signal.Limited && signal.Wait == m.signal.Wait && len(signal.Violated) == 0 && (signal.Unit == "" || !t.units)
