@@ -83,12 +83,13 @@ func (t *Transport) learn(req *http.Request, r *limiter.Request, kept *Grant, s 
 		t.limiter.core.ReportUngated(r, t.gateOf(req), &a.answer)
 	}
 	if resp != nil && (a.more != nil || after && !a.answer.Unsent) {
-		if kept, s.open = t.follow(req, resp, r, kept, a.more); kept != nil {
+		if kept, s.open = t.follow(req, resp, r, kept, a.more, &a.answer); kept != nil {
 			r = &kept.request
 		}
 	}
 	if tracked || a.answer.Unsent {
 		t.limiter.core.Report(r, &a.answer)
+		saySettled(r, &a.answer)
 	}
 	done = true
 }
