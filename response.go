@@ -82,7 +82,9 @@ func (t *Transport) learn(req *http.Request, r *limiter.Request, tracked bool, s
 		t.follow(req, resp, r, s)
 	}
 	if tracked || s.answer.Unsent {
-		t.limiter.core.Report(s.request(r), &s.answer)
+		r = s.request(r)
+		t.limiter.core.Report(r, &s.answer)
+		saySettled(r, &s.answer)
 	}
 }
 
