@@ -197,7 +197,7 @@ func (t *Transport) follow(req *http.Request, resp *http.Response, r *limiter.Re
 		b.until(req.Context())
 	}
 	resp.Body = b.as(resp.Body)
-	s.kept, s.open = b.grant, true
+	s.kept, s.ends = b.grant, true
 }
 
 // settleByHeaders has the report settle the charges of a request by the headers of its response. It reports whether slots are kept until the

@@ -32,6 +32,9 @@ func (l *Core) report(r *Request, a *Answer) (n news) {
 	if !r.first(wasReported) {
 		return n
 	}
+	if a.Ended {
+		l.landedLocked(r.User)
+	}
 	charges := r.Charges()
 	f := findingOf(charges, a)
 	switch gate := gateOf(charges); {
