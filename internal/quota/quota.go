@@ -30,6 +30,7 @@ type quota struct {
 	window
 	retry
 	flow     flow
+	ages     *ages // nil: it has not run dry, or its limit is not known
 	doubt    doubt // of reports that nothing is left
 	counted  bool  // its unit is requests
 	covered  bool  // a limit of the client, in its unit, stops requests, and this one none
@@ -75,8 +76,11 @@ func (q *quota) holdUntil(until meter.Instant) {
 
 // refills returns how many requests come back per ns; 0: none, as far as is known.
 func (q *quota) refills() float64 {
-	if !q.scarce {
+	switch {
+	case !q.scarce:
 		return 0
+	case q.ages.known():
+		return float64(q.most) / float64(q.ages.out)
 	}
 	return q.flow.rate()
 }
@@ -104,6 +108,7 @@ func (q *quota) report(now meter.Instant, rep *Report, c *Claim) {
 	case !refused && q.left == 0 && sent > q.leftAt && (q.reset == meter.Never || sent < q.reset) && q.refills() == 0:
 		q.doubt.accepted(left)
 	}
+	q.aged(sent, n, left, rep, c)
 	if n >= q.newest.n {
 		q.take(now, sent, n, left, refused, c.Reset)
 	} else if c.Reset >= q.reset-rounding && left < q.left { // it was counted after the newest, in the same window
@@ -146,6 +151,22 @@ func (q *quota) take(now, sent meter.Instant, n, left int64, refused bool, reset
 	}
 }
 
+// aged takes what a response shows of how old requests are that are counted.
+func (q *quota) aged(sent meter.Instant, n, left int64, rep *Report, c *Claim) {
+	if q.ages == nil {
+		if q.limit <= 0 || !q.counted || left > q.reserve {
+			return
+		}
+		q.ages = newAges(q.limit)
+	}
+	if !rep.Kind.Refused() {
+		q.ages.add(sent)
+	}
+	if n >= q.newest.n && (c.Refused || !rep.Kind.Refused()) {
+		q.ages.shows(sent, q.limit-left, q.inFlight)
+	}
+}
+
 // describe takes what does not change from request to request, and returns what is left.
 func (q *quota) describe(c *Claim) (left int64) {
 	q.covered, q.counted, q.reserve = c.Covered, c.Counted, min(max(c.Reserve, 0), meter.MaxCount)
@@ -154,7 +175,7 @@ func (q *quota) describe(c *Claim) (left int64) {
 	}
 	left, other := q.resize(c)
 	if other {
-		q.flow, q.length = flow{}, length{}
+		q.flow, q.length, q.ages = flow{}, length{}, nil
 	}
 	return left
 }
@@ -168,8 +189,11 @@ func (q *quota) learn(sent meter.Instant, n, left int64, refused bool) {
 	back := left - (q.left - counted)
 	if !refused && sent > q.leftAt && left > q.left && back >= max(2, (q.most-q.left)/2) {
 		q.turned(sent)
+		q.ages.returned(false)
 	} else if !refused || q.flow.back > 0 { // that nothing is left shows nothing of others
-		q.flow.add(back, sent-q.newest.sent)
+		if q.flow.add(back, sent-q.newest.sent); back > q.inFlight {
+			q.ages.returned(true)
+		}
 	}
 }
 
@@ -302,6 +326,15 @@ func (q *quota) spread(at meter.Instant) meter.Instant {
 // refilled returns when a quota that refills has enough for need requests. They leave a little slower than it refills, and use what is left
 // besides.
 func (q *quota) refilled(at meter.Instant, need int64) meter.Instant {
+	if q.ages.known() {
+		if n := need - q.free(); n > 0 {
+			if gone, ok := q.ages.gone(q.limit - q.withheld() - q.inFlight - need + 1); ok {
+				return max(at, gone)
+			}
+		} else {
+			return at
+		}
+	}
 	rate := q.refills()
 	level := float64(q.free()) + rate*float64(max(0, at-q.newest.sent))
 	level = min(level, float64(q.most)) - float64(need)
