@@ -7,7 +7,7 @@ const (
 	agesSure  = 4  // responses that agree show that the quota counts by age
 	agesMost  = 16 // of them count
 	agesSlack = 16 // of an age: by so small a part ages differ because some requests take longer than others
-	agesOld   = 256
+	agesOld   = 64 // of what an age is longer than another one that was too long: so much
 )
 
 // ages are how old requests are when the server stops to count them. A response that reports how many requests are counted shows
@@ -21,6 +21,7 @@ type ages struct {
 	in    int64                    // requests of that age are counted
 	out   int64                    // requests of that age are not; 0: it is not known
 	agree int8                     // responses
+	row   int8
 }
 
 func newAges(limit int64) *ages { return &ages{per: limit/(agesMarks-8) + 1} }
@@ -50,26 +51,29 @@ func (a *ages) nth(n int64) (from, to meter.Instant, ok bool) {
 }
 
 // shows takes how many requests are counted when one was sent, besides some whose responses have not come.
-func (a *ages) shows(sent meter.Instant, counted, unseen int64) {
+func (a *ages) shows(sent meter.Instant, counted, unseen int64, refused bool) {
 	if _, to, ok := a.nth(counted - unseen); ok {
 		age := sent - to
-		if a.in = max(a.in, age); a.out > 0 && age > a.out {
-			if age > a.out+a.out/agesSlack {
-				a.agree /= 2
-			}
-			a.out = 0
+		if a.out > 0 && age > a.out+a.out/agesSlack {
+			a.agree, a.out = a.agree/2, 0
+		}
+		if a.in = max(a.in, age); refused {
+			a.in = max(a.in, age+(age/64)<<a.row)
+			a.row = min(a.row+1, 6)
+		} else {
+			a.row = 0
 		}
 	}
 	if from, _, ok := a.nth(counted + 1 + unseen); ok {
 		age := sent - from
-		if age < a.in {
-			if age < a.in-a.in/agesSlack {
-				a.agree /= 2
-			}
-			a.in = age
+		if age < a.in-a.in/agesSlack {
+			a.agree, a.in = a.agree/2, age
 		}
 		if a.out == 0 || age < a.out {
 			a.out = age
+		}
+		if a.in > a.out {
+			a.in -= (a.in - a.out) / agesOld
 		}
 	}
 }
@@ -91,8 +95,8 @@ func (a *ages) known() bool { return a != nil && a.agree >= agesSure && a.out > 
 // gone returns when the n-th last of the accepted requests is no longer counted; n below 1: one that is in flight.
 func (a *ages) gone(n int64) (at meter.Instant, ok bool) {
 	if n < 1 {
-		return a.last + a.out, true
+		return a.last + max(a.in, a.out), true
 	}
 	_, to, ok := a.nth(n)
-	return to + a.out, ok
+	return to + max(a.in, a.out), ok
 }

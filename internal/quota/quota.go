@@ -163,7 +163,7 @@ func (q *quota) aged(sent meter.Instant, n, left int64, rep *Report, c *Claim) {
 		q.ages.add(sent)
 	}
 	if n >= q.newest.n && (c.Refused || !rep.Kind.Refused()) {
-		q.ages.shows(sent, q.limit-left, q.inFlight)
+		q.ages.shows(sent, q.limit-left, q.inFlight, c.Refused)
 	}
 }
 
@@ -189,7 +189,7 @@ func (q *quota) learn(sent meter.Instant, n, left int64, refused bool) {
 	back := left - (q.left - counted)
 	if !refused && sent > q.leftAt && left > q.left && back >= max(2, (q.most-q.left)/2) {
 		q.turned(sent)
-		q.ages.returned(false)
+		q.ages.returned(q.most-left > 1+q.inFlight)
 	} else if !refused || q.flow.back > 0 { // that nothing is left shows nothing of others
 		if q.flow.add(back, sent-q.newest.sent); back > q.inFlight {
 			q.ages.returned(true)

@@ -24,6 +24,8 @@ var (
 	seed  = flag.Uint64("seed", 0, "the only world to be played")
 	seeds = flag.Uint64("seeds", 0, "how many worlds to play")
 	only  = flag.String("client", "", "the only client")
+	trace = flag.Int("trace", -1, "the quota whose requests are printed, while it is played alone")
+	all5  = flag.Bool("traceall", false, "")
 )
 
 // clients are what is played in each world.
@@ -104,6 +106,9 @@ func play(t *testing.T, w *world, opts []throttle.Option, alone int) (all []got)
 					refusals[k][at]++
 					g.rows = max(g.rows, refusals[k][at])
 				}
+			}
+			if *trace == k && (alone == k || *all5) {
+				fmt.Printf("%9.3f sent, %9.3f counted, %v, %d left, wait %v\n", sent.Sub(start).Seconds(), now.Sub(start).Seconds(), ok, left, wait)
 			}
 			mu.Unlock()
 			time.Sleep(jitter(q.latency))
