@@ -339,7 +339,7 @@ func (q *quota) refilled(at meter.Instant, need int64) meter.Instant {
 	level := float64(q.free()) + rate*float64(max(0, at-q.newest.sent))
 	level = min(level, float64(q.most)) - float64(need)
 	rate = flowUsed*rate + max(0, level)/float64(max(q.over(), second))
-	return max(at, meter.AddInstant(q.last, int64(min(1/rate, float64(max(sparsest, q.backoff))))))
+	return max(at, meter.AddInstant(q.last, int64(min(1/rate, max(float64(sparsest), float64(q.backoff), 2*q.flow.span/max(q.flow.n, 1))))))
 }
 
 // room returns how many requests per second the quota can be seen to allow now; +Inf: it does not say.
