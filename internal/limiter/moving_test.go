@@ -60,7 +60,7 @@ func TestAStoreThatMovesIsReachedAgain(t *testing.T) {
 	beyond := []time.Duration{600 * ms, 1100 * ms, 1900 * ms, time.Hour}
 	seeds := uint64(3)
 	if !testing.Short() {
-		seeds = 12
+		seeds = 6
 	}
 	for _, wait := range []time.Duration{300 * ms, 20 * time.Second} {
 		for seed := range seeds {

@@ -199,7 +199,7 @@ func (x *fairness) step() {
 // for as many more as cost less than itself or than what its caller had last, by weight. What two callers get while both have
 // requests waiting differs by at most the largest cost of each, by weight, and what was corrected.
 func TestCallersGetWhatTheyArePromised(t *testing.T) {
-	forSeeds(t, 10_000, func(t *testing.T, r *rand.Rand) {
+	forSeeds(t, 3_000, func(t *testing.T, r *rand.Rand) {
 		x := newFairness(t, r)
 		for range 150 {
 			x.step()

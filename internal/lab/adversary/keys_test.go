@@ -63,7 +63,7 @@ func sleep(d time.Duration) {
 func TestRefusedKeysOfAnAdaptiveLimitAreBounded(t *testing.T) {
 	n, keys := 2_000, 100
 	if !testing.Short() {
-		n, keys = 200_000, 10_000
+		n, keys = 50_000, 10_000
 	}
 	synctest.Test(t, func(t *testing.T) {
 		before := heap()
