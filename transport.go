@@ -259,8 +259,26 @@ func (t *Transport) prepare(o *overrides, req *http.Request, r *limiter.Request,
 		t.charge(o, req, r, gate)
 	}
 	if t.byHost {
-		r.SetHost(orNoKey(ByHost(req)))
+		host := orNoKey(ByHost(req))
+		r.SetHost(host, t.accountOf(req, host, gate))
 	}
+}
+
+// accountOf returns by what a server counts a request in a unit of its own: the host, and the parts by which the API is known to count
+// requests separately.
+func (t *Transport) accountOf(req *http.Request, host string, gate *quota.Key) string {
+	apart := ""
+	switch {
+	case !t.units || req.URL == nil:
+	case gate != nil:
+		apart = gate.Apart
+	default:
+		apart = partsOf(req, t.hints.Parts(host))
+	}
+	if apart == "" {
+		return host
+	}
+	return host + " " + apart
 }
 
 // waiter returns a request as one that waits.

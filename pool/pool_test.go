@@ -237,6 +237,86 @@ func TestASlowMemberDelaysNoOtherRequest(t *testing.T) {
 	})
 }
 
+// A member that becomes 20 times slower is left to a few requests where its number in flight is learned. Without such a limit, all callers
+// end up at it: the other members together send 500 requests in that minute.
+func TestASlowMemberIsLeftWhereItsNumberInFlightIsLearned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var members []pool.Member
+		var servers []*server
+		for _, name := range []string{"a", "b", "slow"} {
+			servers = append(servers, &server{takes: 200 * time.Millisecond})
+			members = append(members, member(t, name, servers[len(servers)-1], limit(throttle.AdaptiveInFlight(throttle.Concurrency{}))))
+		}
+		p := of(t, members)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		var before [3]int64
+		time.AfterFunc(time.Minute, func() {
+			servers[2].takes = 4 * time.Second
+			for i := range servers {
+				before[i] = servers[i].sent.Load()
+			}
+		})
+		var all sync.WaitGroup
+		for range 16 {
+			all.Go(func() {
+				for ctx.Err() == nil {
+					_, err := get(t.Context(), p)
+					assert.NoError(t, err)
+				}
+			})
+		}
+		all.Wait()
+		quick := servers[0].sent.Load() - before[0] + servers[1].sent.Load() - before[1]
+		slow := servers[2].sent.Load() - before[2]
+		t.Log(quick, slow)
+		require.GreaterOrEqual(t, quick, int64(2000))
+		require.LessOrEqual(t, slow, quick/10)
+	})
+}
+
+// A member that fails three times in a row is left out, and one request a second finds out whether it still fails.
+func TestAMemberThatFailsIsTriedOnceASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bad, good := &server{status: http.StatusBadGateway}, &server{}
+		p := of(t, []pool.Member{member(t, "bad", bad), {Name: "good", Transport: member(t, "", good).Transport, After: 1}})
+		for range 100 {
+			_, err := get(t.Context(), p)
+			require.NoError(t, err)
+		}
+		require.EqualValues(t, 3, bad.sent.Load())
+		for i := range 3 {
+			time.Sleep(time.Second - 1)
+			codes(t, p, 10)
+			require.EqualValues(t, 3+i, bad.sent.Load())
+			time.Sleep(1)
+			if i == 2 {
+				bad.status = http.StatusOK
+			}
+			for range 10 {
+				_, err := get(t.Context(), p)
+				require.NoError(t, err)
+			}
+			if i < 2 {
+				require.EqualValues(t, 4+i, bad.sent.Load())
+			}
+		}
+		require.EqualValues(t, 15, bad.sent.Load(), "it has recovered")
+	})
+}
+
+// If all members are left out, each is tried.
+func TestIfAllFailAllAreTried(t *testing.T) {
+	s := &server{status: http.StatusBadGateway}
+	p := of(t, []pool.Member{member(t, "a", s), member(t, "b", s)})
+	for range 50 {
+		status, err := get(t.Context(), p)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusBadGateway, status)
+	}
+	require.EqualValues(t, 50, s.sent.Load())
+}
+
 // A request that waits moves to a member that is added, and from one that is removed, without being lost.
 func TestMembersComeAndGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

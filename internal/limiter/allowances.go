@@ -109,7 +109,7 @@ func (l *Core) reportUnitLocked(r *Request, charges []Charge, i int, a *Answer, 
 	}
 	m := c.Bucket.Meter.(*allowance.Meter)
 	var room [4]allowance.Claim
-	m.Report(c.Paid, claimsFor(room[:0], charges, i, a.Hints), by.refused)
+	m.Report(c.Paid, now, claimsFor(room[:0], charges, i, a.Hints), by.refused)
 	switch {
 	case by.charge >= 0 && !by.sure && a.Doubts != nil:
 		a.Doubts.refused = append(a.Doubts.refused, refusedUnit{c.Bucket, c.Paid, by.charge == i})

@@ -56,6 +56,7 @@ type Charge struct {
 	settled bool         // guarded by the lock, as Cost is from then on
 	byHost  bool         // the request has no key, and its host is in the place of one
 	made    bool         // Paid is known, although there is a ghost
+	share   bucket.Share // of the estimate that Cost is; 0: it was not asked for
 }
 
 // The calls that count once for a request that was granted.
@@ -105,11 +106,15 @@ func (r *Request) AddByHost(li *bucket.Limit, cost int64) {
 	r.Charges()[len(r.Charges())-1].byHost = true
 }
 
-// SetHost sets the host of the request, which is not "".
-func (r *Request) SetHost(host string) {
+// SetHost sets the host of the request, which is not "", and by what that counts the request in a unit of its own.
+func (r *Request) SetHost(host, account string) {
 	charges := r.Charges()
 	for i := range charges {
-		if c := &charges[i]; c.byHost {
+		switch c := &charges[i]; {
+		case !c.byHost:
+		case c.Limit.Unit != "":
+			c.Key = account
+		default:
 			c.Key = host
 		}
 	}
@@ -190,7 +195,18 @@ func (c *Charge) find() bool {
 	case c.Key != "" && !c.Limit.Gates: // else it is found already
 		c.Bucket = c.Limit.Bucket(c.Key)
 	}
+	if c.Limit.Lowers && c.share == 0 && c.Bucket != nil {
+		c.lower()
+	}
 	return c.Bucket != nil
+}
+
+// lower reduces the cost to what requests of the key did cost.
+func (c *Charge) lower() {
+	c.share = bucket.WholeShare
+	if s := c.Bucket.Share(); s > 0 {
+		c.share, c.Cost = s, s.Of(c.Cost)
+	}
 }
 
 // payable reports whether all charges can be paid now and no request waits there, or whether a bucket is missing; otherwise
