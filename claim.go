@@ -31,7 +31,7 @@ func (t *Transport) TryRoundTrip(req *http.Request) (resp *http.Response, sent b
 	if !granted {
 		return nil, false, nil
 	}
-	resp, _, err = t.send(req, &r)
+	resp, _, err = t.send(o, req, &r)
 	return resp, true, err
 }
 
@@ -129,7 +129,7 @@ func (t *Ticket) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 func (t *Transport) sendGranted(req *http.Request, w *limiter.Waiter) (*http.Response, error) {
-	resp, _, err := t.sendWaited(req, w)
+	resp, _, err := t.sendWaited(overridesOf(req.Context()), req, w)
 	return resp, err
 }
 
