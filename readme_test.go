@@ -20,7 +20,7 @@ var (
 	goBlock  = regexp.MustCompile("(?s)```go\n(.*?)```")
 	quote    = regexp.MustCompile("(?s)<!-- (\\S+) -->\n```go\n(.*?)```\n") // of a program of this repository
 	clause   = regexp.MustCompile(`(?m)^package `)
-	selector = regexp.MustCompile(`\b(context|errors|expvar|fmt|headers|http|httputil|io|json|log|os|redis|retry|signal|slog|store|storetest|sync|synctest|syscall|testing|throttle|throttlepage|throttleredis|throttletest|time)\.[A-Z]`)
+	selector = regexp.MustCompile(`\b(context|errors|expvar|fmt|headers|http|httputil|io|json|log|os|pool|redis|retry|signal|slog|store|storetest|sync|synctest|syscall|testing|throttle|throttlepage|throttleredis|throttletest|time)\.[A-Z]`)
 	link     = regexp.MustCompile(`\]\(([^)#:\s]*)(#[^)\s]*)?\)`)
 )
 
@@ -228,6 +228,7 @@ func asFunction(statements, name string) string {
 		"store":        "github.com/httpthrottle/throttle/store",
 		"storetest":    "github.com/httpthrottle/throttle/store/storetest",
 		"headers":      "github.com/httpthrottle/throttle/headers",
+		"pool":         "github.com/httpthrottle/throttle/pool",
 		"redis":        "github.com/redis/go-redis/v9", "throttleredis": "github.com/httpthrottle/throttle/throttleredis",
 	}
 	given := []struct{ name, typ string }{

@@ -49,7 +49,7 @@ func play(m *Meter, a *account, r *rand.Rand, responses int, silent bool) (accep
 			if silent {
 				claims = nil
 			}
-			m.Report(f.n, claims, f.refused)
+			m.Report(f.n, now, claims, f.refused)
 			if f.refused {
 				m.Refused(f.n, now, 0)
 				continue
@@ -81,16 +81,17 @@ func play(m *Meter, a *account, r *rand.Rand, responses int, silent bool) (accep
 	return accepted, refused, charged
 }
 
-func TestTheWayOfCountingIsSeenWithinFortyResponses(t *testing.T) {
+func TestTheWayOfCountingIsSeenWithinTwentyResponses(t *testing.T) {
 	for _, way := range []struct {
 		name        string
 		arrive, end float64
-	}{{"estimates kept", 1, 0}, {"settled at the end", 1, -0.6}, {"counted as produced", 0, 0.4}, {"half of the estimate", 0.5, 0}} {
+		full        int // responses that report a full bucket, because nothing is charged before a request ends
+	}{{"estimates kept", 1, 0, 0}, {"settled at the end", 1, -0.6, 0}, {"counted as produced", 0, 0.4, 10}, {"half of the estimate", 0.5, 0, 0}} {
 		t.Run(way.name, func(t *testing.T) {
 			for seed := range uint64(10) {
 				a := &account{limit: 5e4, left: 5e4, rate: 5e4 / float64(minute), arrive: way.arrive, end: way.end}
 				m := New(new(meter.Wall))
-				play(m, a, rand.New(rand.NewPCG(seed, 1)), 40, false)
+				play(m, a, rand.New(rand.NewPCG(seed, 1)), way.full+20, false)
 				require.True(t, m.parts[0].isBucket(), "seed %d", seed)
 				require.InDelta(t, way.arrive+way.end, m.parts[0].fit.whole(), 0.2, "seed %d", seed)
 			}
@@ -123,7 +124,7 @@ func TestAWindowIsSpreadOnceItRanDryAndTurnsAtTheMinute(t *testing.T) {
 	m := New(new(meter.Wall))
 	report := func(now meter.Instant, cost, left int64) {
 		n := m.Take(now, now, cost, false)
-		m.Report(n, []Claim{{Name: "tokens", Limit: 1000, Left: left, Reset: -1}}, false)
+		m.Report(n, now, []Claim{{Name: "tokens", Limit: 1000, Left: left, Reset: -1}}, false)
 		m.End(n, now, -1)
 	}
 	report(0, 100, 900)
@@ -143,7 +144,7 @@ func TestARefusalSaysWhenThereIsEnough(t *testing.T) {
 		now := i * 5 * second
 		n := m.Take(now, now, 300, false)
 		left := 1000 - 300*(i+1) + 50*i
-		m.Report(n, []Claim{{Name: "tokens", Limit: 1000, Left: max(left, 0), Reset: (1000 - max(left, 0)) * second / 10}}, left < 0)
+		m.Report(n, now, []Claim{{Name: "tokens", Limit: 1000, Left: max(left, 0), Reset: (1000 - max(left, 0)) * second / 10}}, left < 0)
 		if left < 0 {
 			m.Refused(n, now, 20*second)
 			require.Equal(t, 35*second, m.HeldUntil())
@@ -159,7 +160,7 @@ func TestARefusalThatNothingExplainsSpreadsWindows(t *testing.T) {
 	m := New(new(meter.Wall))
 	refused := func(now meter.Instant) {
 		n := m.Take(now, now, 10, false)
-		m.Report(n, []Claim{{Name: "tokens", Limit: 1000, Left: 900, Reset: -1}}, true)
+		m.Report(n, now, []Claim{{Name: "tokens", Limit: 1000, Left: 900, Reset: -1}}, true)
 		m.Refused(n, now+1, 0)
 	}
 	refused(0)
@@ -233,17 +234,31 @@ func TestAServerThatAcceptsNothingIsAskedLessAndLess(t *testing.T) {
 	for i := range 12 {
 		require.True(t, m.Payable(now, 100))
 		n := m.Take(now, now, 100, false)
-		m.Report(n, nil, true)
+		m.Report(n, now, nil, true)
 		m.Refused(n, now+1, 0)
 		asked, now = now, m.HeldUntil()
 		require.Equal(t, asked+1+second/8<<min(i+1, 9), now)
 		require.False(t, m.Payable(now-1, 100))
 	}
 	n := m.Take(now, now, 100, false)
-	m.Report(n, nil, false)
+	m.Report(n, now, nil, false)
 	m.End(n, now+1, -1)
 	n = m.Take(now+1, now+1, 100, false)
-	m.Report(n, nil, true)
+	m.Report(n, now, nil, true)
 	m.Refused(n, now+2, 0)
 	require.Less(t, m.HeldUntil(), now+2, "the row has ended")
+}
+
+// When a request arrives is not known, so the end of a window is later than what its response says by up to the time that it took.
+func TestAWindowTurnsWhenItMustHaveEnded(t *testing.T) {
+	for _, took := range []meter.Instant{second / 25, 3 * second} {
+		m := New(new(meter.Wall))
+		n := m.Take(second, second, 990, false)
+		m.Report(n, second+took, []Claim{{Name: "tokens", Limit: 1000, Left: 10, Reset: 20 * second}}, false)
+		m.End(n, second+took, -1)
+		ends := 21*second + min(took, second/10)
+		require.Equal(t, ends, m.Ready(5*second, 0, 100))
+		require.False(t, m.Payable(ends-1, 100))
+		require.True(t, m.Payable(ends, 100))
+	}
 }
