@@ -2,6 +2,7 @@ package pool_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -74,7 +75,7 @@ func get(ctx context.Context, p *pool.Pool) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return resp.StatusCode, nil
+	return resp.StatusCode, resp.Body.Close()
 }
 
 // A request waits at all members and is sent by the first that is due, to the nanosecond, and it is charged nowhere else.
@@ -267,21 +268,28 @@ func TestASlowMemberDelaysNoOtherRequest(t *testing.T) {
 // end up at it: the other members together send 500 requests in that minute.
 func TestASlowMemberIsLeftWhereItsNumberInFlightIsLearned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		after := func(d time.Duration) step {
+			return func(r *http.Request) (*http.Response, error) { time.Sleep(d); return ok(r) }
+		}
 		var members []pool.Member
-		var servers []*server
+		var servers []*script
 		for _, name := range []string{"a", "b", "slow"} {
-			servers = append(servers, &server{takes: 200 * time.Millisecond})
-			members = append(members, member(t, name, servers[len(servers)-1], limit(throttle.AdaptiveInFlight(throttle.Concurrency{}))))
+			s := &script{steps: []step{after(200 * time.Millisecond)}}
+			tr, err := throttle.New(s, limit(throttle.AdaptiveInFlight(throttle.Concurrency{})))
+			require.NoError(t, err)
+			servers, members = append(servers, s), append(members, pool.Member{Name: name, Transport: tr})
 		}
 		p := of(t, members)
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
-		var before [3]int64
+		var before [3]int
 		time.AfterFunc(time.Minute, func() {
-			servers[2].takes = 4 * time.Second
-			for i := range servers {
-				before[i] = servers[i].sent.Load()
+			for i, s := range servers {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				before[i] = s.sent
 			}
+			servers[2].steps = []step{after(4 * time.Second)}
 		})
 		var all sync.WaitGroup
 		for range 16 {
@@ -293,10 +301,9 @@ func TestASlowMemberIsLeftWhereItsNumberInFlightIsLearned(t *testing.T) {
 			})
 		}
 		all.Wait()
-		quick := servers[0].sent.Load() - before[0] + servers[1].sent.Load() - before[1]
-		slow := servers[2].sent.Load() - before[2]
+		quick, slow := servers[0].sent-before[0]+servers[1].sent-before[1], servers[2].sent-before[2]
 		t.Log(quick, slow)
-		require.GreaterOrEqual(t, quick, int64(2000))
+		require.GreaterOrEqual(t, quick, 2000)
 		require.LessOrEqual(t, slow, quick/10)
 	})
 }
@@ -455,29 +462,31 @@ func TestStickyAndWeights(t *testing.T) {
 
 // A body is sent once. If a member could not be reached, the next one gets it from GetBody.
 func TestBodies(t *testing.T) {
-	down := &server{err: &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}}
-	up := &server{}
-	bad := member(t, "bad", down)
-	good := member(t, "good", up)
-	good.After = time.Hour // the other one is tried first
-	p := of(t, []pool.Member{bad, good})
-	req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.example.com/", strings.NewReader("text"))
-	resp, err := p.RoundTrip(req)
-	require.NoError(t, err)
-	require.Equal(t, 200, resp.StatusCode)
-	require.EqualValues(t, 4, up.read.Load())
-	require.EqualValues(t, 1, down.sent.Load())
+	synctest.Test(t, func(t *testing.T) {
+		down := &server{err: &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}}
+		up := &server{}
+		bad := member(t, "bad", down)
+		good := member(t, "good", up)
+		good.After = time.Hour // the other one is tried first
+		p := of(t, []pool.Member{bad, good})
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.example.com/", strings.NewReader("text"))
+		resp, err := p.RoundTrip(req)
+		require.NoError(t, err)
+		require.Equal(t, 200, resp.StatusCode)
+		require.EqualValues(t, 4, up.read.Load())
+		require.EqualValues(t, 1, down.sent.Load())
 
-	p = of(t, []pool.Member{bad, good}) // which does not know that it is down
-	req, _ = http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.example.com/", io.NopCloser(strings.NewReader("text")))
-	_, err = p.RoundTrip(req)
-	require.ErrorContains(t, err, `pool: member "bad": `)
-	require.ErrorContains(t, err, "pool: the request has a body and no GetBody, so it cannot be sent by another member")
-	require.ErrorIs(t, err, syscall.ECONNREFUSED)
+		p = of(t, []pool.Member{bad, good}) // which does not know that it is down
+		req, _ = http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.example.com/", io.NopCloser(strings.NewReader("text")))
+		_, err = p.RoundTrip(req)
+		require.ErrorContains(t, err, `pool: member "bad": `)
+		require.ErrorContains(t, err, "pool: the request has a body and no GetBody, so it cannot be sent by another member")
+		require.ErrorIs(t, err, syscall.ECONNREFUSED)
 
-	p = of(t, []pool.Member{bad})
-	_, err = get(t.Context(), p)
-	require.ErrorIs(t, err, syscall.ECONNREFUSED)
+		p = of(t, []pool.Member{bad})
+		_, err = get(t.Context(), p)
+		require.ErrorIs(t, err, syscall.ECONNREFUSED)
+	})
 }
 
 // If no member can send a request in time, it is rejected as by the one that could first. If its context ends, nothing is charged.
@@ -562,4 +571,85 @@ func BenchmarkChoice(b *testing.B) {
 			}
 		})
 	}
+}
+
+// A closing is a body that knows whether it was closed.
+type closing struct {
+	io.Reader
+	closed bool
+}
+
+func (c *closing) Close() error {
+	c.closed = true
+	return nil
+}
+
+// A request that is not sent has its body closed, and says why it was not.
+func TestABodyThatIsNotSentIsClosed(t *testing.T) {
+	errGone, errRead := errors.New("the caller has gone"), errors.New("cannot be read again")
+	hour := limit(throttle.TokenBucket(1, time.Hour))
+	for name, c := range map[string]struct {
+		member func(t *testing.T) pool.Member
+		end    func(cancel func(error), old chan struct{})
+		want   error
+	}{
+		"its context ends": {func(t *testing.T) pool.Member { return member(t, "a", &server{}, hour) }, func(cancel func(error), _ chan struct{}) { cancel(errGone) }, errGone},
+		"its Cancel":       {func(t *testing.T) pool.Member { return member(t, "a", &server{}, hour) }, func(_ func(error), old chan struct{}) { close(old) }, nil},
+		"GetBody": {func(t *testing.T) pool.Member {
+			return member(t, "a", &server{err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}})
+		}, nil, errRead},
+		"rejected": {func(t *testing.T) pool.Member {
+			return member(t, "a", &server{}, hour, throttle.WithRejectionError(), throttle.WithMaxWait(0))
+		}, nil, throttle.ErrThrottled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				good := member(t, "good", &server{}, hour)
+				good.After = 1
+				p := of(t, []pool.Member{c.member(t), good})
+				if name == "GetBody" { // only the second member could send it
+					codes(t, of(t, []pool.Member{good}), 1)
+					good.Transport.Limiter().HoldAll(time.Hour)
+				} else {
+					codes(t, p, 2)
+				}
+				ctx, cancel := context.WithCancelCause(t.Context())
+				defer cancel(nil)
+				old, body := make(chan struct{}), &closing{Reader: strings.NewReader("text")}
+				req, _ := http.NewRequestWithContext(ctx, http.MethodPost, "http://api.example.com/", body)
+				req.GetBody = func() (io.ReadCloser, error) { return nil, errRead }
+				req.Cancel = old //nolint:staticcheck // as http.Client sets it
+				if c.end != nil {
+					time.AfterFunc(time.Minute, func() { c.end(cancel, old) })
+				} else if name == "rejected" {
+					good.Transport.Limiter().HoldAll(time.Hour)
+					_ = good.Transport.Shutdown(ctx)
+				}
+				_, err := p.RoundTrip(req)
+				require.Error(t, err)
+				if c.want != nil {
+					require.ErrorIs(t, err, c.want)
+				}
+				require.True(t, body.closed)
+			})
+		})
+	}
+}
+
+// A member that has no rate for a request is passed over. If none has, the request fails with the reasons of all.
+func TestAMemberWithoutARateIsPassedOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		without := func(name string) pool.Member {
+			return member(t, name, &server{}, limit(throttle.TokenBucket(1, time.Second, throttle.Name("of "+name), throttle.Key(throttle.ByHost),
+				throttle.RateFor(func(string) (int64, time.Duration) { return -1, time.Second }))))
+		}
+		p := of(t, []pool.Member{without("a"), member(t, "b", &server{}, limit(throttle.TokenBucket(1, time.Second)))})
+		start := time.Now()
+		codes(t, p, 3)
+		require.Equal(t, 2*time.Second, time.Since(start))
+		p = of(t, []pool.Member{without("a"), without("b")})
+		_, err := get(t.Context(), p)
+		require.ErrorContains(t, err, `limit "of a"`)
+		require.ErrorContains(t, err, `limit "of b"`)
+	})
 }
