@@ -31,7 +31,7 @@ func (t *Transport) TryRoundTrip(req *http.Request) (resp *http.Response, sent b
 	if !granted {
 		return nil, false, nil
 	}
-	resp, _, err = t.send(req, &r)
+	resp, _, err = t.send(o, req, &r)
 	return resp, true, err
 }
 
@@ -116,7 +116,7 @@ func (t *Ticket) RoundTrip(req *http.Request) (*http.Response, error) {
 			err = core.Await(req.Context(), w)
 		}
 		if err == nil {
-			resp, _, err := c.by.sendWaited(req, w)
+			resp, _, err := c.by.sendWaited(overridesOf(req.Context()), req, w)
 			return resp, err
 		}
 	case winner == nil && w.Rejected():

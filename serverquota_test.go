@@ -2,6 +2,7 @@ package throttle_test
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/headers"
 )
 
 // A tokenServer has a bucket of 1,000 tokens that refills in 100 s, and charges each request what its header X-Cost says. It keeps the estimate.
@@ -205,4 +207,64 @@ func TestADryRunOfAServerQuotaSendsAll(t *testing.T) {
 		require.Positive(t, server.refused)
 		require.Zero(t, transport.Limiter().Limits()[0].InFlight)
 	})
+}
+
+func TestASnapshotHasWhatServersReportedInTheirUnit(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		server := new(tokenServer)
+		before := used(t, server)
+		text, err := json.Marshal(before.Limiter().Snapshot())
+		require.NoError(t, err)
+		var s throttle.Snapshot
+		require.NoError(t, json.Unmarshal(text, &s))
+		after, err := throttle.New(server, throttle.WithLimit(throttle.ServerQuota("tokens", throttle.Cost(costHeader))))
+		require.NoError(t, err)
+		time.Sleep(3 * time.Second)
+		require.NoError(t, after.Limiter().Restore(s))
+		require.InDelta(t, before.Limiter().Limits()[0].Tokens, after.Limiter().Limits()[0].Tokens, 1e-6)
+		waited, status := spend(t.Context(), t, after, time.Now(), 300)
+		require.Equal(t, 200, status)
+		require.InDelta(t, 26.1, waited.Seconds(), 0.5, "102 are left, and a sixteenth stays")
+		require.Zero(t, server.refused)
+
+		none, err := throttle.New(server, throttle.WithLimit(throttle.TokenBucket(1, time.Second, throttle.Name("tokens"))))
+		require.NoError(t, err)
+		require.ErrorContains(t, none.Limiter().Restore(s), `it was saved by a limit of kind server-quota`)
+	})
+}
+
+// As the presets of hints say, models are counted separately; without one, all requests of a host are counted together.
+func TestAServerQuotaWithoutAKeyIsOfAModel(t *testing.T) {
+	for _, c := range []struct {
+		hints throttle.Option
+		want  []string
+	}{
+		{throttle.WithServerHints(headers.Auto), []string{"api.openai.com large", "api.openai.com small"}},
+		{throttle.WithServerHints(headers.OpenAI), []string{"api.openai.com large", "api.openai.com small"}},
+		{throttle.WithServerHints(), []string{"api.openai.com"}},
+	} {
+		inBubble(t, "", func(t *testing.T) {
+			tr, err := throttle.New(new(tokenServer), c.hints, throttle.WithLimit(
+				throttle.ServerQuota("tokens", throttle.Cost(costHeader)), throttle.AdaptiveInFlight(throttle.Concurrency{})))
+			require.NoError(t, err)
+			for _, model := range []string{"large", "small", "large"} { // of which the first passes no gate
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://api.openai.com/v1/responses", strings.NewReader(`{"model":"`+model+`"}`))
+				require.NoError(t, err)
+				req.Header.Set("X-Cost", "10")
+				req.Header.Set("Content-Type", "application/json")
+				resp, err := tr.RoundTrip(req)
+				require.NoError(t, err)
+				resp.Body.Close()
+			}
+			var keys []string
+			for b := range tr.Limiter().Buckets() {
+				if b.Limit == "tokens" {
+					keys = append(keys, b.Key)
+				} else {
+					require.Equal(t, "api.openai.com", b.Key)
+				}
+			}
+			require.ElementsMatch(t, c.want, keys)
+		})
+	}
 }

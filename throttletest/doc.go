@@ -55,5 +55,14 @@
 //	                       WithRounding(RoundDown); its moving window is SlidingWindow and WithFullResets()
 //	INCR and EXPIRE        FixedWindow(50, time.Second, Elastic(), CountRefused()): every request prolongs the window
 //
+// Vendors of language models differ in what they charge a request, and when:
+//
+//	estimate kept          TokenBucket(200_000, time.Minute, Name("tokens"), Cost(estimate)), WithFields(OpenAI), WithFullResets()
+//	settled at the end     the same, and Charge(r, "tokens", used-estimate) at the end of the handler
+//	as produced            TokenBucket(80_000, time.Minute, Name("output-tokens"), Cost(one)), WithFields(Anthropic), and
+//	                       Charge(r, "output-tokens", n) as the handler writes
+//	nothing reported       FixedWindow, WithRetryAfter(NoRetryAfter), and WithRefusal, which writes Refusal.Wait into a body
+//	each model by itself   Key(func(r *http.Request) string { … BodyOf(r) … }), or of the path
+//
 // Random values depend only on [WithSeed] and on the number of the request.
 package throttletest

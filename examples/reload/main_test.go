@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -34,13 +33,4 @@ func TestLimitsFollowTheFile(t *testing.T) {
 			assert.InDelta(t, want[1], other, 1+want[1]/20, lines[i])
 		}
 	})
-}
-
-// docs/recipes.md shows the very code that runs here.
-func TestTheRecipeIsThisCode(t *testing.T) {
-	recipes, err := os.ReadFile("../../docs/recipes.md")
-	require.NoError(t, err)
-	code, err := os.ReadFile("limits/limits.go")
-	require.NoError(t, err)
-	require.True(t, strings.Contains(string(recipes), "```go\n"+string(code)+"```\n"))
 }

@@ -49,7 +49,7 @@ func play(m *Meter, a *account, r *rand.Rand, responses int, silent bool) (accep
 			if silent {
 				claims = nil
 			}
-			m.Report(f.n, claims, f.refused)
+			m.Report(f.n, now, claims, f.refused)
 			if f.refused {
 				m.Refused(f.n, now, 0)
 				continue
@@ -123,7 +123,7 @@ func TestAWindowIsSpreadOnceItRanDryAndTurnsAtTheMinute(t *testing.T) {
 	m := New(new(meter.Wall))
 	report := func(now meter.Instant, cost, left int64) {
 		n := m.Take(now, now, cost, false)
-		m.Report(n, []Claim{{Name: "tokens", Limit: 1000, Left: left, Reset: -1}}, false)
+		m.Report(n, now, []Claim{{Name: "tokens", Limit: 1000, Left: left, Reset: -1}}, false)
 		m.End(n, now, -1)
 	}
 	report(0, 100, 900)
@@ -143,7 +143,7 @@ func TestARefusalSaysWhenThereIsEnough(t *testing.T) {
 		now := i * 5 * second
 		n := m.Take(now, now, 300, false)
 		left := 1000 - 300*(i+1) + 50*i
-		m.Report(n, []Claim{{Name: "tokens", Limit: 1000, Left: max(left, 0), Reset: (1000 - max(left, 0)) * second / 10}}, left < 0)
+		m.Report(n, now, []Claim{{Name: "tokens", Limit: 1000, Left: max(left, 0), Reset: (1000 - max(left, 0)) * second / 10}}, left < 0)
 		if left < 0 {
 			m.Refused(n, now, 20*second)
 			require.Equal(t, 35*second, m.HeldUntil())
@@ -159,7 +159,7 @@ func TestARefusalThatNothingExplainsSpreadsWindows(t *testing.T) {
 	m := New(new(meter.Wall))
 	refused := func(now meter.Instant) {
 		n := m.Take(now, now, 10, false)
-		m.Report(n, []Claim{{Name: "tokens", Limit: 1000, Left: 900, Reset: -1}}, true)
+		m.Report(n, now, []Claim{{Name: "tokens", Limit: 1000, Left: 900, Reset: -1}}, true)
 		m.Refused(n, now+1, 0)
 	}
 	refused(0)
@@ -233,17 +233,31 @@ func TestAServerThatAcceptsNothingIsAskedLessAndLess(t *testing.T) {
 	for i := range 12 {
 		require.True(t, m.Payable(now, 100))
 		n := m.Take(now, now, 100, false)
-		m.Report(n, nil, true)
+		m.Report(n, now, nil, true)
 		m.Refused(n, now+1, 0)
 		asked, now = now, m.HeldUntil()
 		require.Equal(t, asked+1+second/8<<min(i+1, 9), now)
 		require.False(t, m.Payable(now-1, 100))
 	}
 	n := m.Take(now, now, 100, false)
-	m.Report(n, nil, false)
+	m.Report(n, now, nil, false)
 	m.End(n, now+1, -1)
 	n = m.Take(now+1, now+1, 100, false)
-	m.Report(n, nil, true)
+	m.Report(n, now, nil, true)
 	m.Refused(n, now+2, 0)
 	require.Less(t, m.HeldUntil(), now+2, "the row has ended")
+}
+
+// When a request arrives is not known, so the end of a window is later than what its response says by up to the time that it took.
+func TestAWindowTurnsWhenItMustHaveEnded(t *testing.T) {
+	for _, took := range []meter.Instant{second / 25, 3 * second} {
+		m := New(new(meter.Wall))
+		n := m.Take(second, second, 990, false)
+		m.Report(n, second+took, []Claim{{Name: "tokens", Limit: 1000, Left: 10, Reset: 20 * second}}, false)
+		m.End(n, second+took, -1)
+		ends := 21*second + min(took, second/10)
+		require.Equal(t, ends, m.Ready(5*second, 0, 100))
+		require.False(t, m.Payable(ends-1, 100))
+		require.True(t, m.Payable(ends, 100))
+	}
 }

@@ -59,7 +59,7 @@ func (m *Meter) Ready(from meter.Instant, ahead, cost int64) meter.Instant {
 // Take returns the number of the request.
 func (m *Meter) Take(due, now meter.Instant, cost int64, _ bool) int64 {
 	for _, p := range m.parts {
-		if !p.isBucket() && now >= p.ends {
+		if !p.isBucket() && now >= p.turns() {
 			p.turn(now, m.sends.total, m.sends.next-1, m.minuteEnd)
 		}
 	}
@@ -82,8 +82,8 @@ func (m *Meter) End(n int64, now meter.Instant, cost int64) { m.sends.end(n, now
 // Settle does nothing: see End.
 func (m *Meter) Settle(int64, meter.Instant, int64, int64) {}
 
-// Report takes what the response to a request reports of parts. refused says that the request was refused, for whatever reason.
-func (m *Meter) Report(n int64, claims []Claim, refused bool) {
+// Report takes what the response to a request, which has come now, reports of parts. refused says that the request was refused, for whatever reason.
+func (m *Meter) Report(n int64, now meter.Instant, claims []Claim, refused bool) {
 	x := m.sends.find(n)
 	if x == nil {
 		return
@@ -91,7 +91,7 @@ func (m *Meter) Report(n int64, claims []Claim, refused bool) {
 	m.works = m.works || !refused
 	for i := range claims {
 		if p := m.part(&claims[i]); p != nil {
-			p.take(n, x, &claims[i], refused, m.sends.near(n), m.minuteEnd)
+			p.take(n, x, &claims[i], refused, m.sends.near(n), now-x.at, m.minuteEnd)
 		}
 	}
 }
@@ -165,7 +165,7 @@ func (m *Meter) Matters(meter.Instant) (must, full meter.Instant) {
 	switch {
 	case m.sends.open > 0:
 		return meter.Never, meter.Never
-	case m.sends.next == 0:
+	case m.last < 0: // no request was sent, and nothing restored
 		return m.held, m.held
 	}
 	return m.held, max(m.held, meter.AddInstant(m.last, keepLearned))

@@ -29,6 +29,9 @@ func (l *Core) Settle(r *Request, i int, cost int64) (charged int64, err error) 
 	if !l.hearLocked(r, c, cost, now) {
 		l.correctLocked(c.Bucket, r.turn(), c.Paid, charged, cost, now)
 	}
+	if c.share > 0 && cost > 0 { // what costs nothing, as errors may, shows nothing
+		l.keptLocked(c.Bucket, now).Settles(now, bucket.ShareOf(charged, cost, c.share))
+	}
 	return charged, nil
 }
 

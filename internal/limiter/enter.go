@@ -263,7 +263,7 @@ func (l *Core) lineUpLocked(ctx context.Context, w *Waiter, missing *Charge, now
 			return left
 		case reason == 0:
 			l.endLaterLocked(w)
-			if w.ghost == nil {
+			if w.ghost == nil && !w.lowered {
 				w.charges, w.Gate = nil, nil // no memory that others know, because there may be many waiters
 			}
 			return waiting
@@ -419,6 +419,9 @@ func (l *Core) abandon(w *Waiter) bool {
 func Ended(ctx context.Context, cancel <-chan struct{}) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
+	}
+	if cancel == nil {
+		return nil
 	}
 	select {
 	case <-cancel:
