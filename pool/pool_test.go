@@ -593,8 +593,9 @@ func TestABodyThatIsNotSentIsClosed(t *testing.T) {
 		end    func(cancel func(error), old chan struct{})
 		want   error
 	}{
-		"its context ends": {func(t *testing.T) pool.Member { return member(t, "a", &server{}, hour) }, func(cancel func(error), _ chan struct{}) { cancel(errGone) }, errGone},
-		"its Cancel":       {func(t *testing.T) pool.Member { return member(t, "a", &server{}, hour) }, func(_ func(error), old chan struct{}) { close(old) }, nil},
+		"its context ends":      {func(t *testing.T) pool.Member { return member(t, "a", &server{}, hour) }, func(cancel func(error), _ chan struct{}) { cancel(errGone) }, errGone},
+		"its context had ended": {func(t *testing.T) pool.Member { return member(t, "a", &server{}, hour) }, nil, errGone},
+		"its Cancel":            {func(t *testing.T) pool.Member { return member(t, "a", &server{}, hour) }, func(_ func(error), old chan struct{}) { close(old) }, nil},
 		"GetBody": {func(t *testing.T) pool.Member {
 			return member(t, "a", &server{err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}})
 		}, nil, errRead},
@@ -621,6 +622,8 @@ func TestABodyThatIsNotSentIsClosed(t *testing.T) {
 				req.Cancel = old //nolint:staticcheck // as http.Client sets it
 				if c.end != nil {
 					time.AfterFunc(time.Minute, func() { c.end(cancel, old) })
+				} else if name == "its context had ended" {
+					cancel(errGone)
 				} else if name == "rejected" {
 					good.Transport.Limiter().HoldAll(time.Hour)
 					_ = good.Transport.Shutdown(ctx)
@@ -629,6 +632,9 @@ func TestABodyThatIsNotSentIsClosed(t *testing.T) {
 				require.Error(t, err)
 				if c.want != nil {
 					require.ErrorIs(t, err, c.want)
+				}
+				if c.want == errGone {
+					require.Equal(t, errGone, err, "the cause itself")
 				}
 				require.True(t, body.closed)
 			})
