@@ -322,7 +322,7 @@ func TestAMemberThatFailsIsTriedOnceASecond(t *testing.T) {
 			time.Sleep(time.Second - 1)
 			codes(t, p, 10)
 			require.EqualValues(t, 3+i, bad.sent.Load())
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			if i == 2 {
 				bad.status = http.StatusOK
 			}
@@ -619,7 +619,8 @@ func TestABodyThatIsNotSentIsClosed(t *testing.T) {
 				old, body := make(chan struct{}), &closing{Reader: strings.NewReader("text")}
 				req, _ := http.NewRequestWithContext(ctx, http.MethodPost, "http://api.example.com/", body)
 				req.GetBody = func() (io.ReadCloser, error) { return nil, errRead }
-				req.Cancel = old //nolint:staticcheck // as http.Client sets it
+				//lint:ignore SA1019 http.Client sets Cancel with its Timeout
+				req.Cancel = old
 				if c.end != nil {
 					time.AfterFunc(time.Minute, func() { c.end(cancel, old) })
 				} else if name == "its context had ended" {
