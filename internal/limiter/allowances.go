@@ -12,6 +12,9 @@ import (
 // This file is how what servers report in a unit comes to the limits of that unit. What they count in requests, and refusals that no such limit
 // explains, are the gate's.
 
+// countsRequests is the unit of a refusal by a limit of the number of requests.
+const countsRequests = "requests"
+
 // A refusedBy says which charge's limit refused a request.
 type refusedBy struct {
 	refused bool // by whatever
@@ -114,7 +117,7 @@ func (l *Core) reportUnitLocked(r *Request, charges []Charge, i int, a *Answer, 
 	case by.charge >= 0 && !by.sure && a.Doubts != nil:
 		a.Doubts.refused = append(a.Doubts.refused, refusedUnit{c.Bucket, c.Paid, by.charge == i})
 	case by.charge == i:
-		m.Refused(c.Paid, now, int64(a.retryAfter()))
+		m.Refused(c.Paid, now, int64(a.retryAfter()), a.Hints.Unit == countsRequests)
 	case by.refused:
 		m.GiveBack(c.Paid, now, c.Cost)
 	case !c.ByBody && !c.settled:
@@ -142,7 +145,7 @@ func (l *Core) refusedUnitsLocked(a *Answer, now meter.Instant) {
 	a.Hints.Explained = by >= 0
 	for i, x := range d.refused {
 		if m := x.bucket.Meter.(*allowance.Meter); i == by && d.As == 0 {
-			m.Refused(x.n, now, int64(a.retryAfter()))
+			m.Refused(x.n, now, int64(a.retryAfter()), a.Hints.Unit == countsRequests)
 		} else {
 			m.GiveBack(x.n, now, 0)
 		}
@@ -153,7 +156,7 @@ func (l *Core) refusedUnitsLocked(a *Answer, now meter.Instant) {
 }
 
 // unit returns the index of the limit that takes a refusal, by the unit that the body names, if it does; -1: none of these. One of requests, of
-// which nothing is reported, is taken by the limit that is the guess: what requests cost is in proportion to their number in the mean.
+// which nothing is reported, is taken by the limit that is the guess, which counts requests as well.
 func (d *Doubts) unit(name string) int {
 	best, guess := -1, -1
 	for i, x := range d.refused {
@@ -165,7 +168,7 @@ func (d *Doubts) unit(name string) int {
 			best = i
 		}
 	}
-	if best < 0 && (name == "" || name == "requests") {
+	if best < 0 && (name == "" || name == countsRequests) {
 		return guess
 	}
 	return best
