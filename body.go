@@ -178,18 +178,17 @@ func (b *body) first() (first bool, release func() bool, more *bodyHints) {
 }
 
 // follow has the report settle the charges of a request by the headers of its response, and wraps the body if it may contain costs or
-// limits, or if slots are kept until its end. Then the request is in flight until that. kept is the Grant of the request where it is
-// kept elsewhere. It returns the Grant to use from now on; nil: there is none, and r is used still.
-func (t *Transport) follow(req *http.Request, resp *http.Response, r *limiter.Request, kept *Grant, more *bodyHints, a *limiter.Answer) (g *Grant, wrapped bool) {
-	slots, costs := t.settleByHeaders(req, resp, r, a)
-	if !slots && costs == 0 && more == nil {
-		return kept, false
+// limits, or if slots are kept until its end. Then the request is in flight until that, and the body has its Grant.
+func (t *Transport) follow(req *http.Request, resp *http.Response, r *limiter.Request, s *sent) {
+	slots, costs := t.settleByHeaders(req, resp, r, &s.answer)
+	if !slots && costs == 0 && s.more == nil {
+		return
 	}
-	if more != nil {
-		more.sent = r.At
+	if s.more != nil {
+		s.more.sent = r.At
 	}
-	b := &body{ReadCloser: resp.Body, resp: resp, grant: kept, slots: slots, watched: costs > 0 || more != nil, more: more}
-	if kept == nil {
+	b := &body{ReadCloser: resp.Body, resp: resp, grant: s.kept, slots: slots, watched: costs > 0 || s.more != nil, more: s.more}
+	if b.grant == nil {
 		b.own = Grant{t.limiter, *r}
 		b.grant = &b.own
 	}
@@ -198,7 +197,7 @@ func (t *Transport) follow(req *http.Request, resp *http.Response, r *limiter.Re
 		b.until(req.Context())
 	}
 	resp.Body = b.as(resp.Body)
-	return b.grant, true
+	s.kept, s.ends = b.grant, true
 }
 
 // settleByHeaders has the report settle the charges of a request by the headers of its response. It reports whether slots are kept until the

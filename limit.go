@@ -44,8 +44,8 @@ type Limit struct {
 }
 
 // TokenBucket allows n tokens per period on average, and bursts of n tokens unless [Burst] is set. It starts full
-// unless [Initial] is set, so up to 2n tokens may be used in the first period. If an API means "n in any period", use a
-// window. A request that costs more than the burst can never be paid and is rejected.
+// unless [Initial] is set, so up to 2n tokens may be used in the first period: for an API that documents n per period,
+// use [Quota]. A request that costs more than the burst can never be paid and is rejected.
 //
 // While requests wait, the k-th of them is due at start + k·per/n, rounded up to the nanosecond.
 func TokenBucket(n int64, per time.Duration, opts ...LimitOption) Limit {
@@ -69,8 +69,8 @@ func Pace(n int64, per time.Duration, opts ...LimitOption) Limit {
 // these, with n from 20 on, periods from a second to an hour and round trips of up to a twentieth of the period, they refused
 // nothing, and from the second period on a Quota in use used 94 to 99 % of the limit.
 //
-// It does not fit a server that allows a burst of less than n: use [TokenBucket] with that [Burst], or [Pace]. With n below 20, a
-// sliding counter refuses some requests: use a [Pace] of n-1.
+// It does not fit a server that allows a burst of less than n: use [TokenBucket] with that [Burst], or Pace(95*n, 100*per). With n
+// below 20, a sliding counter refuses some requests: use Pace(n-1, per).
 //
 // A request that costs more than n can never be paid and is rejected. As in a [SlidingWindow], requests of a [Transport] count
 // from their responses, unless [FromGrant] is set, and above 1,024 requests in a period those of the same 64th of it are counted

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -130,6 +131,7 @@ func load(t *testing.T, base func(t *testing.T) http.RoundTripper) (tokens int64
 				for time.Now().Before(end) {
 					cost, start := 100+r.Int64N(1900), time.Now()
 					req, _ := http.NewRequestWithContext(throttle.ContextWithCost(t.Context(), cost), http.MethodGet, "http://api.example.com/", nil)
+					req.Header.Set("Cost", fmt.Sprint(cost))
 					resp, err := rt.RoundTrip(req)
 					if !assert.NoError(t, err) {
 						return
@@ -150,20 +152,44 @@ func load(t *testing.T, base func(t *testing.T) http.RoundTripper) (tokens int64
 	return tokens, p99
 }
 
-// Three deployments of 30,000, 90,000 and 240,000 tokens a minute are worth as much as one of the sum, and calls take as long.
+// A deployment is a server with a bucket of its own, of n tokens a minute. It refuses what that cannot pay.
+type deployment struct {
+	server
+	n     int64
+	mu    sync.Mutex
+	start time.Time
+	full  int64 // when the bucket is full, in minutes divided by 60e9·n
+}
+
+func (d *deployment) RoundTrip(req *http.Request) (*http.Response, error) {
+	cost, _ := strconv.ParseInt(req.Header.Get("Cost"), 10, 64)
+	d.mu.Lock()
+	now := int64(time.Since(d.start)) * d.n
+	full := max(d.full, now) + cost*int64(time.Minute)
+	refused := full-now > d.n/10*int64(time.Minute)
+	if !refused {
+		d.full = full
+	}
+	d.mu.Unlock()
+	if refused {
+		return &http.Response{StatusCode: http.StatusTooManyRequests, Body: http.NoBody, Request: req}, nil
+	}
+	return d.server.RoundTrip(req)
+}
+
+// Three deployments of 30,000, 90,000 and 240,000 tokens a minute are worth as much as one of the sum, calls take as long, and none refuses
+// a request.
 func TestDeploymentsAreWorthTheirSum(t *testing.T) {
-	s := &server{takes: 500 * time.Millisecond}
-	bucket := func(n int64) throttle.Option {
-		return limit(throttle.TokenBucket(n, time.Minute, throttle.Burst(n/10)))
+	withBudget := func(t *testing.T, n int64) pool.Member {
+		d := &deployment{server: server{takes: 500 * time.Millisecond}, n: n, start: time.Now()}
+		tr, err := throttle.New(d, limit(throttle.TokenBucket(n, time.Minute, throttle.Burst(n/10))))
+		require.NoError(t, err)
+		return pool.Member{Name: fmt.Sprint(n), Transport: tr}
 	}
 	tokens, p99 := load(t, func(t *testing.T) http.RoundTripper {
-		var members []pool.Member
-		for _, n := range []int64{30_000, 90_000, 240_000} {
-			members = append(members, member(t, fmt.Sprint(n), s, bucket(n)))
-		}
-		return of(t, members)
+		return of(t, []pool.Member{withBudget(t, 30_000), withBudget(t, 90_000), withBudget(t, 240_000)})
 	})
-	sum, p99One := load(t, func(t *testing.T) http.RoundTripper { return member(t, "one", s, bucket(360_000)).Transport })
+	sum, p99One := load(t, func(t *testing.T) http.RoundTripper { return withBudget(t, 360_000).Transport })
 	t.Logf("%.1f %% of what one budget sends; p99 %v, %v with one", 100*float64(tokens)/float64(sum), p99, p99One)
 	require.GreaterOrEqual(t, float64(tokens), .99*float64(sum))
 	require.LessOrEqual(t, float64(p99), 1.2*float64(p99One))
@@ -235,6 +261,86 @@ func TestASlowMemberDelaysNoOtherRequest(t *testing.T) {
 		require.EqualValues(t, 40, quick.Load())
 		all.Wait()
 	})
+}
+
+// A member that becomes 20 times slower is left to a few requests where its number in flight is learned. Without such a limit, all callers
+// end up at it: the other members together send 500 requests in that minute.
+func TestASlowMemberIsLeftWhereItsNumberInFlightIsLearned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var members []pool.Member
+		var servers []*server
+		for _, name := range []string{"a", "b", "slow"} {
+			servers = append(servers, &server{takes: 200 * time.Millisecond})
+			members = append(members, member(t, name, servers[len(servers)-1], limit(throttle.AdaptiveInFlight(throttle.Concurrency{}))))
+		}
+		p := of(t, members)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		var before [3]int64
+		time.AfterFunc(time.Minute, func() {
+			servers[2].takes = 4 * time.Second
+			for i := range servers {
+				before[i] = servers[i].sent.Load()
+			}
+		})
+		var all sync.WaitGroup
+		for range 16 {
+			all.Go(func() {
+				for ctx.Err() == nil {
+					_, err := get(t.Context(), p)
+					assert.NoError(t, err)
+				}
+			})
+		}
+		all.Wait()
+		quick := servers[0].sent.Load() - before[0] + servers[1].sent.Load() - before[1]
+		slow := servers[2].sent.Load() - before[2]
+		t.Log(quick, slow)
+		require.GreaterOrEqual(t, quick, int64(2000))
+		require.LessOrEqual(t, slow, quick/10)
+	})
+}
+
+// A member that fails three times in a row is left out, and one request a second finds out whether it still fails.
+func TestAMemberThatFailsIsTriedOnceASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bad, good := &server{status: http.StatusBadGateway}, &server{}
+		p := of(t, []pool.Member{member(t, "bad", bad), {Name: "good", Transport: member(t, "", good).Transport, After: 1}})
+		for range 100 {
+			_, err := get(t.Context(), p)
+			require.NoError(t, err)
+		}
+		require.EqualValues(t, 3, bad.sent.Load())
+		for i := range 3 {
+			time.Sleep(time.Second - 1)
+			codes(t, p, 10)
+			require.EqualValues(t, 3+i, bad.sent.Load())
+			time.Sleep(1)
+			if i == 2 {
+				bad.status = http.StatusOK
+			}
+			for range 10 {
+				_, err := get(t.Context(), p)
+				require.NoError(t, err)
+			}
+			if i < 2 {
+				require.EqualValues(t, 4+i, bad.sent.Load())
+			}
+		}
+		require.EqualValues(t, 15, bad.sent.Load(), "it has recovered")
+	})
+}
+
+// If all members are left out, each is tried.
+func TestIfAllFailAllAreTried(t *testing.T) {
+	s := &server{status: http.StatusBadGateway}
+	p := of(t, []pool.Member{member(t, "a", s), member(t, "b", s)})
+	for range 50 {
+		status, err := get(t.Context(), p)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusBadGateway, status)
+	}
+	require.EqualValues(t, 50, s.sent.Load())
 }
 
 // A request that waits moves to a member that is added, and from one that is removed, without being lost.

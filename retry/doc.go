@@ -27,6 +27,11 @@
 // requests whose context has ended, and any error of a context; certificates that do not verify; unknown
 // schemes and other requests that cannot be sent; failed redirects and too many redirects.
 //
+// # Several members
+//
+// [NewClient] takes a pool of Transports, too, as that of package pool. A request that failed and is retried is then sent by another member,
+// immediately; see [Policy.Elsewhere]. The client waits only after all of them have failed, until the first may be tried again.
+//
 // # How long it waits
 //
 // The wait is the longest of

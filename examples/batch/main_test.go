@@ -5,7 +5,6 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -165,16 +164,6 @@ func limiterWith(t *testing.T, opts ...throttle.Option) *throttle.Limiter {
 	l, err := throttle.NewLimiter(opts...)
 	require.NoError(t, err)
 	return l
-}
-
-// docs/recipes.md has the helper that runs here.
-func TestTheRecipeHasThisHelper(t *testing.T) {
-	recipes, err := os.ReadFile("../../docs/recipes.md")
-	require.NoError(t, err)
-	code, err := os.ReadFile("progress.go")
-	require.NoError(t, err)
-	_, helper, _ := strings.Cut(string(code), ")\n")
-	require.Contains(t, string(recipes), helper)
 }
 
 func TestBadArguments(t *testing.T) {

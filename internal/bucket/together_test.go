@@ -68,15 +68,15 @@ func TestABucketOfAnotherStoreWithoutTokensStopsTheOther(t *testing.T) {
 
 func TestTheBucketOfAHostIsFoundAgain(t *testing.T) {
 	li := newLimit(10)
-	require.Nil(t, li.ByHost("a"))
+	require.Nil(t, li.Find("a", true))
 	a, b := li.bucketFor("a"), li.bucketFor("b")
 	for range 2 {
-		require.Same(t, a, li.ByHost("a"))
-		require.Same(t, b, li.ByHost("b"))
+		require.Same(t, a, li.Find("a", true))
+		require.Same(t, b, li.Find("b", true))
 	}
 	require.True(t, a.extra.unkeyed)
-	require.Nil(t, li.ByHost("c"))
-	require.Same(t, b, li.ByHost("b"))
+	require.Nil(t, li.Find("c", true))
+	require.Same(t, b, li.Find("b", true))
 	li.Forget(b)
-	require.Nil(t, li.ByHost("b"))
+	require.Nil(t, li.Find("b", true))
 }

@@ -1,7 +1,9 @@
 package limiter
 
 import (
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/httpthrottle/throttle/internal/allowance"
 	"github.com/httpthrottle/throttle/internal/bucket"
@@ -15,29 +17,28 @@ import (
 // countsRequests is the unit of a refusal by a limit of the number of requests.
 const countsRequests = "requests"
 
-// A refusedBy says which charge's limit refused a request.
-type refusedBy struct {
-	refused bool // by whatever
-	charge  int  // -1: by none of a unit
-	sure    bool // the headers say so; otherwise the body may say something else
+// A finding is what an answer shows of a refusal, before any bucket takes it.
+type finding struct {
+	refused   bool // by whatever
+	charge    int  // whose limit of a unit refused it; -1: by none
+	sure      bool // the headers say so; otherwise the body may say something else
+	explained bool // an empty quota explains it
+	wait      time.Duration
 }
 
-// refuser decides which limit of a unit refused a request, and marks in the hints what limits of units take, so that the gate does not.
-// If nothing that is reported explains the refusal, it is the first.
-func refuser(charges []Charge, h *quota.Hints) refusedBy {
-	by := refusedBy{charge: -1}
-	first := -1
-	for i := range charges {
-		if charges[i].Limit.Unit != "" {
-			first = i
-			break
-		}
+// findingOf finds out which limit of a unit refused a request, and marks in the hints what limits of units take, so that the gate does
+// not. If nothing that is reported explains the refusal, it is the first.
+func findingOf(charges []Charge, a *Answer) finding {
+	f := finding{charge: -1, explained: a.explained, wait: a.retryAfter()}
+	h := a.Hints
+	if h == nil {
+		return f
 	}
-	if h == nil || first < 0 {
-		by.refused = h != nil && (h.Limited || h.Bare != quota.NotBare)
-		return by
+	f.refused = h.Limited || h.Bare != quota.NotBare
+	first := slices.IndexFunc(charges, func(c Charge) bool { return c.Limit.Unit != "" })
+	if first < 0 {
+		return f
 	}
-	by.refused = h.Limited || h.Bare != quota.NotBare
 	others := false // a quota that no limit of a unit takes explains it
 	for i := range h.Quotas {
 		q := &h.Quotas[i]
@@ -47,15 +48,15 @@ func refuser(charges []Charge, h *quota.Hints) refusedBy {
 		case !h.Limited || !q.Known || q.Advisory:
 		case c < 0:
 			others = others || q.Left <= 0
-		case !by.sure && q.Left < max(1, charges[c].Cost):
-			by.charge, by.sure = c, true
+		case !f.sure && q.Left < max(1, charges[c].Cost):
+			f.charge, f.sure = c, true
 		}
 	}
-	if h.Limited && !by.sure && !others && !h.Host && h.Final == nil {
-		by.charge = first
+	if h.Limited && !f.sure && !others && !h.Host && h.Final == nil {
+		f.charge = first
 	}
-	h.Explained = by.charge >= 0
-	return by
+	h.Explained = f.charge >= 0
+	return f
 }
 
 // chargeFor returns the charge whose limit is in the unit of a quota: of several, that of the longest unit, which is the most exact one; -1: there is none.
@@ -104,7 +105,7 @@ func hasPart(h *quota.Hints, name string) bool {
 }
 
 // reportUnitLocked takes a response to a request for the i-th charge, whose limit is in the unit of a server.
-func (l *Core) reportUnitLocked(r *Request, charges []Charge, i int, a *Answer, by refusedBy, now meter.Instant) {
+func (l *Core) reportUnitLocked(r *Request, charges []Charge, i int, a *Answer, f *finding, now meter.Instant) {
 	c := &charges[i]
 	if a.Unsent {
 		l.endLocked(r, c, a, now)
@@ -112,13 +113,13 @@ func (l *Core) reportUnitLocked(r *Request, charges []Charge, i int, a *Answer, 
 	}
 	m := c.Bucket.Meter.(*allowance.Meter)
 	var room [4]allowance.Claim
-	m.Report(c.Paid, now, claimsFor(room[:0], charges, i, a.Hints), by.refused)
+	m.Report(c.Paid, now, claimsFor(room[:0], charges, i, a.Hints), f.refused)
 	switch {
-	case by.charge >= 0 && !by.sure && a.Doubts != nil:
-		a.Doubts.refused = append(a.Doubts.refused, refusedUnit{c.Bucket, c.Paid, by.charge == i})
-	case by.charge == i:
+	case f.charge >= 0 && !f.sure && a.Doubts != nil:
+		a.Doubts.refused = append(a.Doubts.refused, refusedUnit{c.Bucket, c.Paid, f.charge == i})
+	case f.charge == i:
 		m.Refused(c.Paid, now, int64(a.retryAfter()), a.Hints.Unit == countsRequests)
-	case by.refused:
+	case f.refused:
 		m.GiveBack(c.Paid, now, c.Cost)
 	case !c.ByBody && !c.settled:
 		m.End(c.Paid, now, -1)

@@ -13,6 +13,7 @@ import (
 type Answer struct {
 	Outcome aimd.Outcome
 	Unsent  bool         // it never reached the server
+	Ended   bool         // it is not in flight any more, and Finish is not called for it
 	Hints   *quota.Hints // nil: the server sent none
 	Traits  quota.Traits // what the server may count the request by
 	Doubts  *Doubts      // of a failure about which the body may say more; nil: it says nothing more

@@ -420,6 +420,9 @@ func Ended(ctx context.Context, cancel <-chan struct{}) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	if cancel == nil {
+		return nil
+	}
 	select {
 	case <-cancel:
 		return errCanceled

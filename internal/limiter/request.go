@@ -100,24 +100,10 @@ func (r *Request) Add(li *bucket.Limit, key string, cost int64) {
 	}
 }
 
-// AddByHost adds a charge of a request without a key to a limit that counts such requests by host. SetHost sets the host.
-func (r *Request) AddByHost(li *bucket.Limit, cost int64) {
-	r.Add(li, "", cost)
+// AddByHost adds a charge of a request without a key to a limit that counts such requests by host, which is not "".
+func (r *Request) AddByHost(li *bucket.Limit, host string, cost int64) {
+	r.Add(li, host, cost)
 	r.Charges()[len(r.Charges())-1].byHost = true
-}
-
-// SetHost sets the host of the request, which is not "", and by what that counts the request in a unit of its own.
-func (r *Request) SetHost(host, account string) {
-	charges := r.Charges()
-	for i := range charges {
-		switch c := &charges[i]; {
-		case !c.byHost:
-		case c.Limit.Unit != "":
-			c.Key = account
-		default:
-			c.Key = host
-		}
-	}
 }
 
 // AddAll adds charges that were made before, where there are none yet.
@@ -127,7 +113,9 @@ func (r *Request) AddAll(charges []Charge) {
 		return
 	}
 	r.n = uint8(len(charges))
-	copy(r.few[:], charges)
+	for i := range charges {
+		r.few[i] = charges[i]
+	}
 }
 
 // addGate adds the charge of a gate.
@@ -189,11 +177,8 @@ func gateOf(charges []Charge) *quota.Gate {
 
 // find finds the bucket of a charge, and reports whether there is one.
 func (c *Charge) find() bool {
-	switch {
-	case c.byHost:
-		c.Bucket = c.Limit.ByHost(c.Key)
-	case c.Key != "" && !c.Limit.Gates: // else it is found already
-		c.Bucket = c.Limit.Bucket(c.Key)
+	if c.Key != "" && !c.Limit.Gates { // else it is found already
+		c.Bucket = c.Limit.Find(c.Key, c.byHost)
 	}
 	if c.Limit.Lowers && c.share == 0 && c.Bucket != nil {
 		c.lower()

@@ -111,7 +111,7 @@ func (f *fleet) checkBounds() (faults []string) {
 			tokens, more = (f.most()-1)*int64(f.size()), slack+kept+4*f.link.longest
 		}
 		if l.shared && (l.kind == "bucket" || l.kind == "pace") && f.givesBack() {
-			// See "Promises that are given back" in docs/shared-limits-internals.md: they are promised again behind the promises of others, so
+			// See "Promises that are given back" in docs/lab/shared-limits.md: they are promised again behind the promises of others, so
 			// that two are due at one instant. Also, what was promised at an earlier rate is used.
 			tokens, more = tokens+int64(f.size()), more+horizon+3*f.link.longest
 		}
