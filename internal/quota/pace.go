@@ -28,7 +28,7 @@ const (
 
 // A pace sends requests one at a time after a refusal that no quota explains. It begins at the rate that was accepted lately, and
 // doubles every two seconds until the next refusal. That rate was too high, and the one that was accepted since is too low, because of the waits.
-// So the next pace is between them, and steady for twenty waits, 30 s at most. The limit is probably near, so the rate grows slowly then: it
+// So the next pace is between them, and steady for twenty times as long as the server was closed, 30 s at most. The limit is probably near, so the rate grows slowly then: it
 // takes as long again to double. If nothing is refused, the limit is far, and each doubling takes less time than the one before.
 //
 // What was accepted in less than a second is a burst, and no rate. There the pace begins low, and doubles faster: five times as fast after a
@@ -185,6 +185,9 @@ func (p *pace) refused(r *refusal, wait int64, end meter.Instant, lately record.
 	p.waited, p.lone = end, true
 	switch {
 	case own.Rate == 0 && own.Adaptive: // it decides
+	case !worked && !isolated && p.why == Between: // it was refused for longer than the first wait
+		p.kept = min(p.kept+20*wait, steadyMost)
+		p.steady = meter.AddInstant(end, p.kept)
 	case !worked && !isolated: // the server is closed, which shows nothing about its rate
 		p.steady = max(p.steady, end)
 	case own.Rate > 0 && isolated: // its own limit is trusted

@@ -140,6 +140,18 @@ func TestARateBetweenGrowsSlowlyAtFirst(t *testing.T) {
 	}
 }
 
+// A server that refuses again after a wait was closed for longer, so the rate is steady for longer, too.
+func TestARateBetweenIsSteadyForTwentyTimesAsLongAsTheServerWasClosed(t *testing.T) {
+	p := pace{rate: 9, steady: 22 * second, next: 21 * second, from: 12 * second, given: 40, worked: true, fed: 22 * second}
+	end, closed := 22*second, int64(0)
+	for _, wait := range []int64{second / 8, second / 4, second / 2, 5 * second} {
+		sent := end
+		end, closed = end+wait, closed+wait
+		p.refused(&refusal{at: sent, sent: sent, kind: Refused}, wait, end, record.Sum{}, &Own{})
+		require.Equal(t, end+min(20*closed, steadyMost), p.steady)
+	}
+}
+
 // A pace ends when it is not used for a second, or is faster than any that matters. Of what is longer than ten seconds between two
 // requests, ten seconds count.
 func TestPaceEndsAndRests(t *testing.T) {
