@@ -75,8 +75,8 @@ func (s *set) index(t *throttle.Transport) int {
 	return slices.IndexFunc(s.members, func(m member) bool { return m.Transport == t })
 }
 
-// usable returns the members by which a request can be sent that was sent by some before, in vain. Those that are left out are not among
-// them if there are others.
+// usable returns the members by which a request can be sent that was sent by some before, without success. Those that are left out are not
+// among them if there are others.
 func (s *set) usable(tried []*state, now time.Time) mask {
 	untried, up := s.all, s.all
 	for i := range s.members {
