@@ -27,7 +27,7 @@ type sent struct {
 	more    *bodyHints // reads more of what the server says in the body; nil: the body adds nothing
 	mayHint bool       // the response may have hints; see the method of that name
 	local   bool       // an inner Transport rejected it
-	open    bool       // the request is in flight until its body ends
+	ends    bool       // Report or the body says when the request is not in flight any more
 	done    bool       // neither the base nor a function of the user has panicked
 }
 
@@ -49,7 +49,7 @@ func (t *Transport) send(o *overrides, req *http.Request, r *limiter.Request) (*
 		if !s.done {
 			t.abort(s.request(r), &s)
 		}
-		if !s.open {
+		if !s.ends {
 			t.limiter.core.Finish(t.user)
 		}
 	}()
@@ -82,7 +82,10 @@ func (t *Transport) learn(req *http.Request, r *limiter.Request, tracked bool, s
 		t.follow(req, resp, r, s)
 	}
 	if tracked || s.answer.Unsent {
-		t.limiter.core.Report(s.request(r), &s.answer)
+		r = s.request(r)
+		s.answer.Ended, s.ends = !s.ends, true
+		t.limiter.core.Report(r, &s.answer)
+		saySettled(r, &s.answer)
 	}
 }
 

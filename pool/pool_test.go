@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -130,6 +131,7 @@ func load(t *testing.T, base func(t *testing.T) http.RoundTripper) (tokens int64
 				for time.Now().Before(end) {
 					cost, start := 100+r.Int64N(1900), time.Now()
 					req, _ := http.NewRequestWithContext(throttle.ContextWithCost(t.Context(), cost), http.MethodGet, "http://api.example.com/", nil)
+					req.Header.Set("Cost", fmt.Sprint(cost))
 					resp, err := rt.RoundTrip(req)
 					if !assert.NoError(t, err) {
 						return
@@ -150,20 +152,44 @@ func load(t *testing.T, base func(t *testing.T) http.RoundTripper) (tokens int64
 	return tokens, p99
 }
 
-// Three deployments of 30,000, 90,000 and 240,000 tokens a minute are worth as much as one of the sum, and calls take as long.
+// A deployment is a server with a bucket of its own, of n tokens a minute. It refuses what that cannot pay.
+type deployment struct {
+	server
+	n     int64
+	mu    sync.Mutex
+	start time.Time
+	full  int64 // when the bucket is full, in minutes divided by 60e9·n
+}
+
+func (d *deployment) RoundTrip(req *http.Request) (*http.Response, error) {
+	cost, _ := strconv.ParseInt(req.Header.Get("Cost"), 10, 64)
+	d.mu.Lock()
+	now := int64(time.Since(d.start)) * d.n
+	full := max(d.full, now) + cost*int64(time.Minute)
+	refused := full-now > d.n/10*int64(time.Minute)
+	if !refused {
+		d.full = full
+	}
+	d.mu.Unlock()
+	if refused {
+		return &http.Response{StatusCode: http.StatusTooManyRequests, Body: http.NoBody, Request: req}, nil
+	}
+	return d.server.RoundTrip(req)
+}
+
+// Three deployments of 30,000, 90,000 and 240,000 tokens a minute are worth as much as one of the sum, calls take as long, and none refuses
+// a request.
 func TestDeploymentsAreWorthTheirSum(t *testing.T) {
-	s := &server{takes: 500 * time.Millisecond}
-	bucket := func(n int64) throttle.Option {
-		return limit(throttle.TokenBucket(n, time.Minute, throttle.Burst(n/10)))
+	withBudget := func(t *testing.T, n int64) pool.Member {
+		d := &deployment{server: server{takes: 500 * time.Millisecond}, n: n, start: time.Now()}
+		tr, err := throttle.New(d, limit(throttle.TokenBucket(n, time.Minute, throttle.Burst(n/10))))
+		require.NoError(t, err)
+		return pool.Member{Name: fmt.Sprint(n), Transport: tr}
 	}
 	tokens, p99 := load(t, func(t *testing.T) http.RoundTripper {
-		var members []pool.Member
-		for _, n := range []int64{30_000, 90_000, 240_000} {
-			members = append(members, member(t, fmt.Sprint(n), s, bucket(n)))
-		}
-		return of(t, members)
+		return of(t, []pool.Member{withBudget(t, 30_000), withBudget(t, 90_000), withBudget(t, 240_000)})
 	})
-	sum, p99One := load(t, func(t *testing.T) http.RoundTripper { return member(t, "one", s, bucket(360_000)).Transport })
+	sum, p99One := load(t, func(t *testing.T) http.RoundTripper { return withBudget(t, 360_000).Transport })
 	t.Logf("%.1f %% of what one budget sends; p99 %v, %v with one", 100*float64(tokens)/float64(sum), p99, p99One)
 	require.GreaterOrEqual(t, float64(tokens), .99*float64(sum))
 	require.LessOrEqual(t, float64(p99), 1.2*float64(p99One))

@@ -2,7 +2,7 @@ package allowance
 
 const (
 	fitKeeps = 63.0 / 64 // of the responses before, beside the next
-	fitPrior = 2         // responses that the guess counts for
+	fitPrior = 1         // requests that the guess counts for
 )
 
 // A fit is what a request costs a part for each token of its estimate: when it is sent, and when it ends. Responses show it, by least squares
@@ -19,8 +19,9 @@ func newFit(sent, ended float64) fit {
 	return fit{sent: sent, ended: ended, guess: [2]float64{sent, ended}}
 }
 
-// add takes by how much less was left in a response than in the one before, what was sent between, and what has ended.
-func (f *fit) add(sent, ended, less float64) {
+// add takes by how much less was left in a response than in one before, what was sent between, what has ended, and what a request was estimated to
+// cost in the mean.
+func (f *fit) add(sent, ended, less, each float64) {
 	if sent+ended <= 0 {
 		return
 	}
@@ -31,7 +32,7 @@ func (f *fit) add(sent, ended, less float64) {
 	f.sy = fitKeeps*f.sy + w*sent*less
 	f.ey = fitKeeps*f.ey + w*ended*less
 	f.n = fitKeeps*f.n + 1
-	prior := fitPrior * max(f.ss, f.ee) / max(f.n, 1) / max(f.n/8, 1) // is worth less and less
+	prior := fitPrior * each / max(f.n/8, 1) // is worth less and less
 	ss, ee, sy, ey := f.ss+prior, f.ee+prior, f.sy+prior*f.guess[0], f.ey+prior*f.guess[1]
 	if det := ss*ee - f.se*f.se; det > 0 {
 		f.sent = max(0, (sy*ee-ey*f.se)/det)

@@ -69,7 +69,7 @@ func (m *Meter) Restore(now meter.Instant, since int64, l Learned) bool {
 	for i := range l.Parts {
 		x := &l.Parts[i]
 		m.parts = append(m.parts, &part{
-			name: x.Name, limit: x.Limit, now: sample{left: x.Left, at: then, n: -1}, said: -1, fit: newFit(x.Sent, x.Ended),
+			name: x.Name, limit: x.Limit, now: sample{left: x.Left, at: then, n: -1}, said: -1, first: -1, fit: newFit(x.Sent, x.Ended),
 			ends: meter.AddInstant(then, int64(x.Ends)), rate: x.Rate / 1e9, refills: x.Refills, dry: x.Dry, tight: x.Tight,
 		})
 	}

@@ -34,6 +34,7 @@ type part struct {
 	now     sample  // what the newest response reported
 	said    int64   // the number of its request
 	base    sample  // what the next sample of the fit is compared with
+	first   int64   // the last request that was counted before the window; -1: there was none
 	fit     fit
 	ends    meter.Instant // of the window, if the request whose response says so came when it was sent
 	late    int64         // by how much later the window ends at most, because it came later
@@ -53,7 +54,7 @@ type sample struct {
 	whole bool    // nothing was cut off, so another sample can be compared with it
 }
 
-func newPart(c *Claim) *part { return &part{name: strings.Clone(c.Name), fit: newFit(1, 0)} }
+func newPart(c *Claim) *part { return &part{name: strings.Clone(c.Name), first: -1, fit: newFit(1, 0)} }
 
 // turns returns when the window has ended for requests that are sent then.
 func (p *part) turns() meter.Instant { return meter.AddInstant(p.ends, p.late) }
@@ -80,6 +81,9 @@ func (p *part) take(n int64, x *send, c *Claim, refused bool, near float64, took
 			before.left = s.left
 		}
 		if n < p.said {
+			if n > p.first {
+				p.learn(&s)
+			}
 			return
 		}
 		if !p.isBucket() && s.at >= p.turns() {
@@ -93,27 +97,34 @@ func (p *part) take(n int64, x *send, c *Claim, refused bool, near float64, took
 }
 
 // learn takes a sample for the fit, if it is of the same window as the one before, and what was spent between is clear. What is
-// cut off, because nothing is left or all of it, shows less than was spent, so a sample ends where some is left.
+// cut off, because nothing is left or all of it, shows less than was spent, so a sample ends where some is left. A response that others have
+// overtaken is one, too: up to the newest.
 func (p *part) learn(s *sample) {
 	if !s.whole {
 		return
 	}
-	b := &p.base
-	sent, ended, less := s.then.sent-b.then.sent, s.then.ended-b.then.ended, b.left-s.left
-	same := b.whole
-	if p.isBucket() {
-		less += p.rate * float64(s.at-b.at)
-		same = same && less+s.left < p.limit // else it may have been full meanwhile
-	} else {
-		same = same && s.left-p.now.left <= max((p.limit-p.now.left)/2, p.limit/64) // else it has turned
+	from, to, before := &p.base, s, p.now.left
+	overtaken := s.n < p.base.n // by the response to a later request
+	if overtaken {
+		from, to, before = s, &p.base, s.left
 	}
-	switch uncertain := clear * (s.near + b.near); {
+	sent, ended, less := to.then.sent-from.then.sent, to.then.ended-from.then.ended, from.left-to.left
+	same := p.base.whole
+	if p.isBucket() {
+		less += p.rate * float64(to.at-from.at)
+		same = same && less+to.left < p.limit // else it may have been full meanwhile
+	} else {
+		same = same && to.left-before <= max((p.limit-before)/2, p.limit/64) // else it has turned
+	}
+	switch uncertain := clear * (from.near + to.near); {
 	case same && sent >= uncertain:
-		p.fit.add(sent, ended, less)
-	case same && s.near >= b.near:
+		p.fit.add(sent, ended, less, s.then.sent/float64(s.n+1))
+	case same && s.near >= p.base.near:
 		return // a longer stretch is clearer
 	}
-	p.base = *s
+	if !overtaken {
+		p.base = *s
+	}
 }
 
 // resets takes in how many ns the newest response says that more is left, or all of it: the end of a window stays the same, and until a bucket is full it
@@ -169,7 +180,7 @@ func (p *part) waits(now meter.Instant, wait int64, cost float64, s *sends) {
 // turn begins the window of which at is a part. Requests up to that number were counted before.
 func (p *part) turn(at meter.Instant, then total, n int64, ends func(meter.Instant) meter.Instant) {
 	p.now = sample{left: p.limit, at: at, n: n, then: then}
-	p.said, p.ends, p.late, p.base.whole = n, ends(at), 0, false
+	p.said, p.first, p.ends, p.late, p.base.whole = n, n, ends(at), 0, false
 }
 
 // free returns what is left at an instant, less what requests in flight are still going to cost.

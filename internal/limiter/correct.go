@@ -9,9 +9,14 @@ import (
 
 // Settle corrects the i-th charge of a request to the true cost, and returns what was charged first.
 func (l *Core) Settle(r *Request, i int, cost int64) (charged int64, err error) {
-	c := &r.Charges()[i]
 	now := l.begin()
 	defer l.end()
+	return l.settleLocked(r, i, cost, now)
+}
+
+// settleLocked is Settle.
+func (l *Core) settleLocked(r *Request, i int, cost int64, now meter.Instant) (charged int64, err error) {
+	c := &r.Charges()[i]
 	switch {
 	case r.spent&wasReturned != 0:
 		return 0, errReturned

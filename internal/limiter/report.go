@@ -26,8 +26,14 @@ func (l *Core) ReportUngated(r *Request, gate *quota.Key, a *Answer) {
 func (l *Core) report(r *Request, a *Answer) (n news) {
 	now := l.begin()
 	defer l.end()
+	if a.settles != 0 {
+		l.settleAnswerLocked(r, a, now)
+	}
 	if !r.first(wasReported) {
 		return n
+	}
+	if a.Ended {
+		l.landedLocked(r.User)
 	}
 	charges := r.Charges()
 	f := findingOf(charges, a)

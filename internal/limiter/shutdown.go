@@ -117,7 +117,7 @@ func (l *Core) Finish(u *User) {
 	}
 }
 
-// takeOffLocked counts a request that is about to be sent, and landedLocked one that is not sent after all.
+// takeOffLocked counts a request that is about to be sent, and landedLocked one that is not in flight any more.
 func (l *Core) takeOffLocked(u *User) {
 	if u.Flies {
 		l.flights.n++

@@ -189,7 +189,7 @@ func (a *Account) Pace(now meter.Instant) (rate float64, why Why) {
 func (a *Account) State(now meter.Instant) (pace float64, quotas []State) {
 	pace, _ = a.Pace(now)
 	for _, q := range a.quotas {
-		s := State{HeldUntil: q.heldUntil(now), Name: q.name, Unit: q.unit, Limit: q.limit, Left: -1, InFlight: q.inFlight, Reset: meter.Never}
+		s := State{HeldUntil: q.heldUntil(now), Name: q.name, Unit: q.unitName(), Limit: q.limit, Left: -1, InFlight: q.inFlight, Reset: meter.Never}
 		if !q.ended(now) {
 			s.Reset = q.reset
 		}

@@ -9,6 +9,8 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,9 +19,10 @@ import (
 
 func main() {
 	lasts := flag.Duration("for", 2*time.Minute, "how long each vendor is asked; all at the same time")
+	only := flag.String("vendor", "", "only the vendors whose names contain this")
 	flag.Parse()
 	time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute))) // windows are those of the clock
-	all := vendors()
+	all := slices.DeleteFunc(vendors(), func(v vendor) bool { return !strings.Contains(v.name, *only) })
 	results := make([]result, len(all))
 	var group sync.WaitGroup
 	for i := range all {
