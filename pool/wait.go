@@ -30,7 +30,7 @@ type place struct {
 }
 
 // wait waits until a member grants the request, and sends it. The error is errLater if none does in time, and there is another tier, and
-// errChanged if none can tell because the members were replaced.
+// errChanged if none is known because the members were replaced.
 func (w *wait) wait(set *set) (by *member, resp *http.Response, err error) {
 	within := w.tier.within
 	if within >= 0 {
