@@ -307,7 +307,7 @@ func restoreAccount(a *quota.Account, s *saved.Server, since int64, now meter.In
 // SaveFile writes a [Limiter.Snapshot] to a file as JSON, readable only by its owner. Another process that reads the file, and
 // one that is killed meanwhile, finds the old Snapshot or the new one, whole: the file is written beside the old one, under a
 // name of its own, flushed to the disk and then renamed. So a save at intervals and one at the end of the program do not disturb
-// each other; the file is that of the save that ends last.
+// each other; the save that ends last counts.
 func (l *Limiter) SaveFile(name string) (err error) {
 	text, err := json.Marshal(l.Snapshot())
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A fairness is an Order whose callers take turns, and what each of them got. It knows the promises of docs/guarantees.md, and
+// A fairness is an Order whose callers take turns, and what each of them got. It knows the bounds of docs/lab/guarantees.md, and
 // nothing of tags.
 type fairness struct {
 	*world
