@@ -23,8 +23,8 @@ import (
 // [Limiter.LoadFile] keep it in a file. To keep it elsewhere, marshal it as JSON, which has a version and is readable, but whose
 // members are no part of this API.
 //
-// It contains keys as the KeyFuncs returned them, so KeyFuncs should hash secrets. Of what servers reported it contains holds,
-// and quotas without a name: a quota with a name is reported again by the first response that names it.
+// It contains keys as the KeyFuncs returned them, so KeyFuncs should hash secrets. Of what servers reported it contains holds, what was
+// learned by a [ServerQuota], and quotas without a name: a quota with a name is reported again by the first response that names it.
 //
 // Every request that was granted before [Snapshot.Taken] counts, in every limit. The buckets are read one after the other, so a
 // request that was granted a little later counts in some limits and not in others. Requests that are granted after their bucket

@@ -117,8 +117,9 @@ func (m *Meter) part(c *Claim) *part {
 }
 
 // Refused takes a refusal of a request because of a limit in the unit: after Report, and instead of GiveBack. The wait is 0 if the server
-// did not say how long. counts says that the limit is of the number of requests, if it is not reported. If neither that a part has too little left explains it nor another refusal of the same event, the windows of parts
-// are spread, and after the next such refusal no faster than a minute allows.
+// did not say how long. counts says that a limit that is not reported is of the number of requests. If neither that a part has too little left
+// explains the refusal nor another one of the same event, the windows of parts are spread, and after the next such refusal no faster than a
+// minute allows.
 func (m *Meter) Refused(n int64, now meter.Instant, wait int64, counts bool) {
 	x := m.sends.find(n)
 	if x == nil {
