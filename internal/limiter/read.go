@@ -3,7 +3,6 @@ package limiter
 import (
 	"context"
 
-
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/quota"
