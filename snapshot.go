@@ -122,7 +122,10 @@ func (l *Limiter) appendSaved(all []saved.Bucket, b *bucket.Bucket, now, began m
 
 // savedQuota returns the form of what was learned of a ServerQuota.
 func savedQuota(x allowance.Learned) *saved.Reported {
-	q := &saved.Reported{Hidden: saved.Hidden(x.Hidden), Took: x.Took, Held: x.Held}
+	q := &saved.Reported{Took: x.Took, Held: x.Held}
+	for i, h := range x.Hidden {
+		q.Hidden[i] = saved.Hidden(h)
+	}
 	for _, p := range x.Parts {
 		q.Parts = append(q.Parts, saved.Part(p))
 	}
@@ -131,7 +134,10 @@ func savedQuota(x allowance.Learned) *saved.Reported {
 
 // learnedQuota undoes savedQuota.
 func learnedQuota(q *saved.Reported) allowance.Learned {
-	x := allowance.Learned{Hidden: allowance.Hidden(q.Hidden), Took: q.Took, Held: q.Held}
+	x := allowance.Learned{Took: q.Took, Held: q.Held}
+	for i, h := range q.Hidden {
+		x.Hidden[i] = allowance.Hidden(h)
+	}
 	for _, p := range q.Parts {
 		x.Parts = append(x.Parts, allowance.Part(p))
 	}
