@@ -160,7 +160,7 @@ func TestMaxWaitIsCheckedBeforeTheDeadline(t *testing.T) {
 					assert.NotErrorIs(t, rejection, context.DeadlineExceeded)
 				}
 				assert.Equal(t, c.reason, rejection.Reason)
-				assert.Equal(t, c.patience, rejection.Patience)
+				assert.Equal(t, c.patience, rejection.MaxWait)
 				assert.Contains(t, rejection.Error(), c.text)
 			})
 		})

@@ -196,7 +196,7 @@ func playClaims(t *testing.T, round time.Duration, r *rand.Rand) {
 		require.Zero(t, limits[1].InFlight)
 		require.Zero(t, tr.Stats().Rejected)
 		if round == 1 {
-			full := start.Add(m.full[j]).Sub(time.Now())
+			full := time.Until(start.Add(m.full[j]))
 			wait, ok := tr.Limiter().Try(throttle.Ask{Costs: map[string]int64{"tokens": m.rules[j].burst, "slots": 0}})
 			require.Equal(t, full <= 0, ok)
 			require.Equal(t, max(0, full), wait, "no token is lost")

@@ -97,7 +97,7 @@ func SlidingWindow(n int64, per time.Duration, opts ...LimitOption) Limit {
 }
 
 // FixedWindow allows n tokens per window. Windows follow each other without a gap, as hourly and daily quotas do. They begin
-// at the Unix epoch, so that days are those of UTC, unless [Start] is set. They follow the wall clock, even when it is
+// at the Unix epoch, so that days begin at midnight UTC, unless [Start] is set. They follow the wall clock, even when it is
 // set. A request that costs more than n can never be paid and is rejected.
 func FixedWindow(n int64, per time.Duration, opts ...LimitOption) Limit {
 	return newLimit(kindFixed, n, per, opts)
@@ -158,7 +158,7 @@ func AdaptiveInFlight(c Concurrency, opts ...LimitOption) Limit {
 
 // ServerQuota is a limit that the server sets, in a unit in which requests differ, such as tokens, points or bytes: its size, its balance and its
 // refill are those that responses report, and it is charged what a request costs. [Cost] estimates that before the request is sent, and
-// [SettleJSON], [SettleJSONFunc] or [Settle] find what it did cost. Several units are several limits.
+// [SettleJSON], [SettleJSONFunc] or [Settle] find its true cost. Several units are several limits.
 //
 // The unit is the word by which the server's headers name the quota: "tokens" for x-ratelimit-remaining-tokens. A quota counts in the
 // limit with the longest unit that its name contains, so beside "tokens" there may be "input_tokens" and "output_tokens". Case, - and _ are the same.

@@ -40,7 +40,7 @@ func TestPromisesHaveTests(t *testing.T) {
 	for promise, text := range tests {
 		assert.True(t, promises[promise], "docs/guarantees.md does not promise %q", promise)
 		found := 0
-		for _, of := range strings.Split(text, "; ") {
+		for of := range strings.SplitSeq(text, "; ") {
 			m := regexp.MustCompile("^`([a-z./]+)` (Test.+)$").FindStringSubmatch(of)
 			if m == nil {
 				continue // a target of the Makefile

@@ -2,6 +2,9 @@ package throttle_test
 
 import (
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -263,4 +266,32 @@ func asFunction(statements, name string) string {
 		}
 	}
 	return strings.Replace(body, "package statements\n", "package statements\n\n"+strings.Join(list, "\n")+"\n", 1)
+}
+
+// TestGodocIsInPlainWords checks the documentation of the public packages.
+func TestGodocIsInPlainWords(t *testing.T) {
+	lists, err := filepath.Glob("testdata/api/*.txt")
+	require.NoError(t, err)
+	for _, list := range lists {
+		dir := strings.TrimPrefix(strings.TrimSuffix(filepath.Base(list), ".txt"), "throttle")
+		files, err := filepath.Glob("." + strings.ReplaceAll(dir, "_", "/") + "/*.go")
+		require.NoError(t, err)
+		require.NotEmpty(t, files, list)
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments|parser.SkipObjectResolution)
+			require.NoError(t, err)
+			assert.NotRegexp(t, unplain, parsed.Doc.Text(), file)
+			for _, decl := range parsed.Decls {
+				switch d := decl.(type) {
+				case *ast.FuncDecl:
+					assert.NotRegexp(t, unplain, d.Doc.Text(), "%s: %s", file, d.Name)
+				case *ast.GenDecl:
+					assert.NotRegexp(t, unplain, d.Doc.Text(), file)
+				}
+			}
+		}
+	}
 }

@@ -5,11 +5,14 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle"
@@ -267,4 +270,62 @@ func TestAServerQuotaWithoutAKeyIsOfAModel(t *testing.T) {
 			require.ElementsMatch(t, c.want, keys)
 		})
 	}
+}
+
+// As docs/llm.md says: a batch that waits as if it had come an hour later lets interactive requests pass, and gets the rest of the budget.
+func TestInteractiveRequestsPassABatchOnTheBudgetOfAServer(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		server := new(tokenServer)
+		transport := used(t, server)
+		batch := throttle.ContextWithPriority(t.Context(), -360)
+		var all sync.WaitGroup
+		done := make([]time.Duration, 20)
+		began := time.Now()
+		for i := range done {
+			all.Go(func() {
+				var status int
+				done[i], status = spend(batch, t, transport, began, 100)
+				assert.Equal(t, 200, status)
+			})
+		}
+		for range 5 {
+			time.Sleep(20 * time.Second)
+			from := time.Now()
+			after, status := spend(t.Context(), t, transport, from, 100)
+			require.Equal(t, 200, status)
+			require.LessOrEqual(t, after, 10*time.Second, "as long as its own tokens take")
+		}
+		all.Wait()
+		require.Zero(t, server.refused)
+		slices.Sort(done)
+		require.InDelta(t, 250, done[len(done)-1].Seconds(), 10, "nothing of the budget is lost")
+	})
+}
+
+// As docs/llm.md says: what batches have enqueued is given back once they have ended, hours later.
+func TestABatchEndpointIsALimitOfSlotsWithACost(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		queue, err := throttle.NewLimiter(throttle.WithLimit(throttle.InFlight(2_000_000, throttle.Name("enqueued"))))
+		require.NoError(t, err)
+		began := time.Now()
+		var ended []time.Duration
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		for i := range 5 {
+			all.Go(func() {
+				time.Sleep(time.Duration(i) * time.Second)
+				grant, err := queue.Acquire(t.Context(), throttle.Ask{Costs: map[string]int64{"enqueued": 900_000}})
+				if !assert.NoError(t, err) {
+					return
+				}
+				defer grant.Done()
+				time.Sleep(3 * time.Hour)
+				mu.Lock()
+				defer mu.Unlock()
+				ended = append(ended, time.Since(began))
+			})
+		}
+		all.Wait()
+		require.Equal(t, []time.Duration{3 * time.Hour, 3*time.Hour + time.Second, 6 * time.Hour, 6*time.Hour + time.Second, 9 * time.Hour}, ended)
+	})
 }

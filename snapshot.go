@@ -23,8 +23,8 @@ import (
 // [Limiter.LoadFile] keep it in a file. To keep it elsewhere, marshal it as JSON, which has a version and is readable, but whose
 // members are no part of this API.
 //
-// It contains keys as the KeyFuncs returned them, so KeyFuncs should hash secrets. Of what servers reported it contains holds,
-// and quotas without a name: a quota with a name is reported again by the first response that names it.
+// It contains keys as the KeyFuncs returned them, so KeyFuncs should hash secrets. Of what servers reported it contains holds, what was
+// learned by a [ServerQuota], and quotas without a name: a quota with a name is reported again by the first response that names it.
 //
 // Every request that was granted before [Snapshot.Taken] counts, in every limit. The buckets are read one after the other, so a
 // request that was granted a little later counts in some limits and not in others. Requests that are granted after their bucket
@@ -122,7 +122,10 @@ func (l *Limiter) appendSaved(all []saved.Bucket, b *bucket.Bucket, now, began m
 
 // savedQuota returns the form of what was learned of a ServerQuota.
 func savedQuota(x allowance.Learned) *saved.Reported {
-	q := &saved.Reported{Hidden: saved.Hidden(x.Hidden), Took: x.Took, Held: x.Held}
+	q := &saved.Reported{Took: x.Took, Held: x.Held}
+	for i, h := range x.Hidden {
+		q.Hidden[i] = saved.Hidden(h)
+	}
 	for _, p := range x.Parts {
 		q.Parts = append(q.Parts, saved.Part(p))
 	}
@@ -131,7 +134,10 @@ func savedQuota(x allowance.Learned) *saved.Reported {
 
 // learnedQuota undoes savedQuota.
 func learnedQuota(q *saved.Reported) allowance.Learned {
-	x := allowance.Learned{Hidden: allowance.Hidden(q.Hidden), Took: q.Took, Held: q.Held}
+	x := allowance.Learned{Took: q.Took, Held: q.Held}
+	for i, h := range q.Hidden {
+		x.Hidden[i] = allowance.Hidden(h)
+	}
 	for _, p := range q.Parts {
 		x.Parts = append(x.Parts, allowance.Part(p))
 	}
@@ -301,7 +307,7 @@ func restoreAccount(a *quota.Account, s *saved.Server, since int64, now meter.In
 // SaveFile writes a [Limiter.Snapshot] to a file as JSON, readable only by its owner. Another process that reads the file, and
 // one that is killed meanwhile, finds the old Snapshot or the new one, whole: the file is written beside the old one, under a
 // name of its own, flushed to the disk and then renamed. So a save at intervals and one at the end of the program do not disturb
-// each other; the file is that of the save that ends last.
+// each other; the save that ends last counts.
 func (l *Limiter) SaveFile(name string) (err error) {
 	text, err := json.Marshal(l.Snapshot())
 	if err != nil {

@@ -13,7 +13,7 @@ type meaning struct {
 	host    bool       // a refusal concerns all requests to the host, whatever their keys
 }
 
-// meaningOf is the one place that tells statuses apart; package headers decides which responses report a limit.
+// meaningOf is the one place that distinguishes statuses; package headers decides which responses report a limit.
 func meaningOf(status int) meaning {
 	switch status {
 	case http.StatusForbidden:

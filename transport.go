@@ -161,9 +161,8 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // roundTrip is RoundTrip, and reports how far the request got. If a function of the user panics, the request is not sent.
 //
-// What a request needs that is granted immediately has left the stack before another one waits, because 100,000 requests may wait.
-// What is called before that is called one after the other, and not one by the other, because a goroutine that waits keeps the
-// largest stack that it has needed.
+// A goroutine that waits keeps the largest stack that it has needed, and 100,000 may wait. So arrive, which sends a request that need
+// not wait, returns before another one waits, and the other steps are called one after the other instead of one by the other.
 func (t *Transport) roundTrip(req *http.Request) (resp *http.Response, far reach, err error) {
 	t.mustBeMade()
 	sent := false

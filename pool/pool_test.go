@@ -4,11 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -74,7 +71,7 @@ func get(ctx context.Context, p *pool.Pool) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return resp.StatusCode, nil
+	return resp.StatusCode, resp.Body.Close()
 }
 
 // A request waits at all members and is sent by the first that is due, to the nanosecond, and it is charged nowhere else.
@@ -116,85 +113,6 @@ func TestARequestGoesByTheFirstMemberThatIsDue(t *testing.T) {
 	})
 }
 
-// load has 64 callers send requests of 100 to 2,000 tokens for ten minutes. It returns the tokens that were sent, and the time that
-// 99 of 100 calls take at most.
-func load(t *testing.T, base func(t *testing.T) http.RoundTripper) (tokens int64, p99 time.Duration) {
-	synctest.Test(t, func(t *testing.T) {
-		rt := base(t)
-		end := time.Now().Add(10 * time.Minute)
-		var mu sync.Mutex
-		var took []time.Duration
-		var all sync.WaitGroup
-		for i := range 64 {
-			all.Go(func() {
-				r := rand.New(rand.NewPCG(1, uint64(i)))
-				for time.Now().Before(end) {
-					cost, start := 100+r.Int64N(1900), time.Now()
-					req, _ := http.NewRequestWithContext(throttle.ContextWithCost(t.Context(), cost), http.MethodGet, "http://api.example.com/", nil)
-					req.Header.Set("Cost", fmt.Sprint(cost))
-					resp, err := rt.RoundTrip(req)
-					if !assert.NoError(t, err) {
-						return
-					}
-					assert.Equal(t, 200, resp.StatusCode)
-					mu.Lock()
-					if took = append(took, time.Since(start)); !time.Now().After(end) {
-						tokens += cost
-					}
-					mu.Unlock()
-				}
-			})
-		}
-		all.Wait()
-		slices.Sort(took)
-		p99 = took[len(took)*99/100]
-	})
-	return tokens, p99
-}
-
-// A deployment is a server with a bucket of its own, of n tokens a minute. It refuses what that cannot pay.
-type deployment struct {
-	server
-	n     int64
-	mu    sync.Mutex
-	start time.Time
-	full  int64 // when the bucket is full, in minutes divided by 60e9·n
-}
-
-func (d *deployment) RoundTrip(req *http.Request) (*http.Response, error) {
-	cost, _ := strconv.ParseInt(req.Header.Get("Cost"), 10, 64)
-	d.mu.Lock()
-	now := int64(time.Since(d.start)) * d.n
-	full := max(d.full, now) + cost*int64(time.Minute)
-	refused := full-now > d.n/10*int64(time.Minute)
-	if !refused {
-		d.full = full
-	}
-	d.mu.Unlock()
-	if refused {
-		return &http.Response{StatusCode: http.StatusTooManyRequests, Body: http.NoBody, Request: req}, nil
-	}
-	return d.server.RoundTrip(req)
-}
-
-// Three deployments of 30,000, 90,000 and 240,000 tokens a minute are worth as much as one of the sum, calls take as long, and none refuses
-// a request.
-func TestDeploymentsAreWorthTheirSum(t *testing.T) {
-	withBudget := func(t *testing.T, n int64) pool.Member {
-		d := &deployment{server: server{takes: 500 * time.Millisecond}, n: n, start: time.Now()}
-		tr, err := throttle.New(d, limit(throttle.TokenBucket(n, time.Minute, throttle.Burst(n/10))))
-		require.NoError(t, err)
-		return pool.Member{Name: fmt.Sprint(n), Transport: tr}
-	}
-	tokens, p99 := load(t, func(t *testing.T) http.RoundTripper {
-		return of(t, []pool.Member{withBudget(t, 30_000), withBudget(t, 90_000), withBudget(t, 240_000)})
-	})
-	sum, p99One := load(t, func(t *testing.T) http.RoundTripper { return withBudget(t, 360_000).Transport })
-	t.Logf("%.1f %% of what one budget sends; p99 %v, %v with one", 100*float64(tokens)/float64(sum), p99, p99One)
-	require.GreaterOrEqual(t, float64(tokens), .99*float64(sum))
-	require.LessOrEqual(t, float64(p99), 1.2*float64(p99One))
-}
-
 func codes(t *testing.T, p *pool.Pool, n int) {
 	t.Helper()
 	for range n {
@@ -202,145 +120,6 @@ func codes(t *testing.T, p *pool.Pool, n int) {
 		require.NoError(t, err)
 		require.Equal(t, 200, status)
 	}
-}
-
-// A member that is held, or whose queue is long, is left; the others send its share immediately.
-func TestAMemberThatCannotSendIsLeft(t *testing.T) {
-	for name, stop := range map[string]func(m pool.Member, s *server){
-		"held by the user": func(m pool.Member, _ *server) { m.Transport.Limiter().HoldAll(time.Hour) },
-		"held by the server": func(m pool.Member, s *server) {
-			s.status, s.header = 429, http.Header{"Retry-After": {"3600"}}
-			req, _ := http.NewRequest(http.MethodGet, "http://api.example.com/v1", nil)
-			_, _ = m.Transport.RoundTrip(req)
-		},
-		"final": func(m pool.Member, s *server) {
-			s.status, s.header = 402, http.Header{"Retry-After": {"3600"}}
-			req, _ := http.NewRequest(http.MethodGet, "http://api.example.com/v1", nil)
-			_, _ = m.Transport.RoundTrip(req)
-			s.status = 200 // whether it is heeded or not, no request is lost
-		},
-		"shut down": func(m pool.Member, _ *server) { _ = m.Transport.Shutdown(context.Background()) },
-		"down": func(_ pool.Member, s *server) {
-			s.err = &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				bad, good := &server{}, &server{}
-				slots := throttle.InFlight(2, throttle.Name("slots"))
-				rate := throttle.TokenBucket(10, time.Second, throttle.Burst(1))
-				members := []pool.Member{member(t, "bad", bad, throttle.WithLimit(rate, slots)), member(t, "good", good, throttle.WithLimit(rate, slots))}
-				p := of(t, members)
-				codes(t, p, 4)
-				stop(members[0], bad)
-				time.Sleep(time.Second)
-				start := time.Now()
-				codes(t, p, 50)
-				require.LessOrEqual(t, time.Since(start), 5*time.Second)
-			})
-		})
-	}
-}
-
-// A member whose slots are taken because it is slow delays only the requests that it has.
-func TestASlowMemberDelaysNoOtherRequest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		slots := limit(throttle.InFlight(2))
-		p := of(t, []pool.Member{member(t, "slow", &server{takes: time.Hour}, slots), member(t, "quick", &server{takes: time.Second}, slots)})
-		var quick atomic.Int64
-		var all sync.WaitGroup
-		for range 42 {
-			all.Go(func() {
-				_, err := get(t.Context(), p)
-				assert.NoError(t, err)
-				quick.Add(1)
-			})
-		}
-		time.Sleep(20 * time.Second)
-		synctest.Wait()
-		require.EqualValues(t, 40, quick.Load())
-		all.Wait()
-	})
-}
-
-// A member that becomes 20 times slower is left to a few requests where its number in flight is learned. Without such a limit, all callers
-// end up at it: the other members together send 500 requests in that minute.
-func TestASlowMemberIsLeftWhereItsNumberInFlightIsLearned(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var members []pool.Member
-		var servers []*server
-		for _, name := range []string{"a", "b", "slow"} {
-			servers = append(servers, &server{takes: 200 * time.Millisecond})
-			members = append(members, member(t, name, servers[len(servers)-1], limit(throttle.AdaptiveInFlight(throttle.Concurrency{}))))
-		}
-		p := of(t, members)
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-		defer cancel()
-		var before [3]int64
-		time.AfterFunc(time.Minute, func() {
-			servers[2].takes = 4 * time.Second
-			for i := range servers {
-				before[i] = servers[i].sent.Load()
-			}
-		})
-		var all sync.WaitGroup
-		for range 16 {
-			all.Go(func() {
-				for ctx.Err() == nil {
-					_, err := get(t.Context(), p)
-					assert.NoError(t, err)
-				}
-			})
-		}
-		all.Wait()
-		quick := servers[0].sent.Load() - before[0] + servers[1].sent.Load() - before[1]
-		slow := servers[2].sent.Load() - before[2]
-		t.Log(quick, slow)
-		require.GreaterOrEqual(t, quick, int64(2000))
-		require.LessOrEqual(t, slow, quick/10)
-	})
-}
-
-// A member that fails three times in a row is left out, and one request a second finds out whether it still fails.
-func TestAMemberThatFailsIsTriedOnceASecond(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		bad, good := &server{status: http.StatusBadGateway}, &server{}
-		p := of(t, []pool.Member{member(t, "bad", bad), {Name: "good", Transport: member(t, "", good).Transport, After: 1}})
-		for range 100 {
-			_, err := get(t.Context(), p)
-			require.NoError(t, err)
-		}
-		require.EqualValues(t, 3, bad.sent.Load())
-		for i := range 3 {
-			time.Sleep(time.Second - 1)
-			codes(t, p, 10)
-			require.EqualValues(t, 3+i, bad.sent.Load())
-			time.Sleep(1)
-			if i == 2 {
-				bad.status = http.StatusOK
-			}
-			for range 10 {
-				_, err := get(t.Context(), p)
-				require.NoError(t, err)
-			}
-			if i < 2 {
-				require.EqualValues(t, 4+i, bad.sent.Load())
-			}
-		}
-		require.EqualValues(t, 15, bad.sent.Load(), "it has recovered")
-	})
-}
-
-// If all members are left out, each is tried.
-func TestIfAllFailAllAreTried(t *testing.T) {
-	s := &server{status: http.StatusBadGateway}
-	p := of(t, []pool.Member{member(t, "a", s), member(t, "b", s)})
-	for range 50 {
-		status, err := get(t.Context(), p)
-		require.NoError(t, err)
-		require.Equal(t, http.StatusBadGateway, status)
-	}
-	require.EqualValues(t, 50, s.sent.Load())
 }
 
 // A request that waits moves to a member that is added, and from one that is removed, without being lost.
@@ -455,29 +234,31 @@ func TestStickyAndWeights(t *testing.T) {
 
 // A body is sent once. If a member could not be reached, the next one gets it from GetBody.
 func TestBodies(t *testing.T) {
-	down := &server{err: &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}}
-	up := &server{}
-	bad := member(t, "bad", down)
-	good := member(t, "good", up)
-	good.After = time.Hour // the other one is tried first
-	p := of(t, []pool.Member{bad, good})
-	req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.example.com/", strings.NewReader("text"))
-	resp, err := p.RoundTrip(req)
-	require.NoError(t, err)
-	require.Equal(t, 200, resp.StatusCode)
-	require.EqualValues(t, 4, up.read.Load())
-	require.EqualValues(t, 1, down.sent.Load())
+	synctest.Test(t, func(t *testing.T) {
+		down := &server{err: &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}}
+		up := &server{}
+		bad := member(t, "bad", down)
+		good := member(t, "good", up)
+		good.After = time.Hour // the other one is tried first
+		p := of(t, []pool.Member{bad, good})
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.example.com/", strings.NewReader("text"))
+		resp, err := p.RoundTrip(req)
+		require.NoError(t, err)
+		require.Equal(t, 200, resp.StatusCode)
+		require.EqualValues(t, 4, up.read.Load())
+		require.EqualValues(t, 1, down.sent.Load())
 
-	p = of(t, []pool.Member{bad, good}) // which does not know that it is down
-	req, _ = http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.example.com/", io.NopCloser(strings.NewReader("text")))
-	_, err = p.RoundTrip(req)
-	require.ErrorContains(t, err, `pool: member "bad": `)
-	require.ErrorContains(t, err, "pool: the request has a body and no GetBody, so it cannot be sent by another member")
-	require.ErrorIs(t, err, syscall.ECONNREFUSED)
+		p = of(t, []pool.Member{bad, good}) // which does not know that it is down
+		req, _ = http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.example.com/", io.NopCloser(strings.NewReader("text")))
+		_, err = p.RoundTrip(req)
+		require.ErrorContains(t, err, `pool: member "bad": `)
+		require.ErrorContains(t, err, "pool: the request has a body and no GetBody, so it cannot be sent by another member")
+		require.ErrorIs(t, err, syscall.ECONNREFUSED)
 
-	p = of(t, []pool.Member{bad})
-	_, err = get(t.Context(), p)
-	require.ErrorIs(t, err, syscall.ECONNREFUSED)
+		p = of(t, []pool.Member{bad})
+		_, err = get(t.Context(), p)
+		require.ErrorIs(t, err, syscall.ECONNREFUSED)
+	})
 }
 
 // If no member can send a request in time, it is rejected as by the one that could first. If its context ends, nothing is charged.
@@ -529,37 +310,4 @@ pool: member "c": After -1ns is negative`)
 	require.EqualError(t, err, `pool: an Option is nil
 pool: Sticky: the function is nil
 pool: Sticky: the time -1ns is negative`)
-}
-
-// The choice among 16 members does not allocate when one can send now.
-func TestTheChoiceDoesNotAllocate(t *testing.T) {
-	p, one, req := sixteen(t)
-	base := testing.AllocsPerRun(100, func() { _, _ = one.RoundTrip(req) })
-	require.Equal(t, base, testing.AllocsPerRun(100, func() { _, _ = p.RoundTrip(req) })) //nolint:testifylint
-}
-
-// sixteen returns a Pool of which only the last member can send.
-func sixteen(t testing.TB) (p *pool.Pool, one *throttle.Transport, req *http.Request) {
-	var members []pool.Member
-	for i := range 16 {
-		members = append(members, member(t, fmt.Sprint(i), &server{}, limit(throttle.TokenBucket(1<<40, time.Second))))
-		if i < 15 {
-			members[i].Transport.Limiter().HoldAll(time.Hour)
-		}
-	}
-	req, err := http.NewRequest(http.MethodGet, "http://api.example.com/", nil)
-	require.NoError(t, err)
-	return of(t, members), members[15].Transport, req
-}
-
-func BenchmarkChoice(b *testing.B) {
-	p, one, req := sixteen(b)
-	for name, rt := range map[string]http.RoundTripper{"one": one, "last of 16": p} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				_, _ = rt.RoundTrip(req)
-			}
-		})
-	}
 }

@@ -1,7 +1,6 @@
 package pool
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -49,17 +48,17 @@ func (p *Pool) roundTrip(req *http.Request, next func(*http.Request, *http.Respo
 			return resp, err
 		}
 		tried = append(tried, by.state)
-		last := p.set.Load().usable(tried, time.Now()) == 0
-		if unsent {
+		last := p.set.Load().untried(tried) == 0
+		switch {
+		case unsent:
 			unreached = append(unreached, fmt.Errorf("pool: member %q: %w", by.Name, err))
 			if last {
 				return nil, errors.Join(unreached...)
 			}
-		} else {
-			other := (*http.Request)(nil)
-			if !last {
-				other = next(req, resp, err)
-			}
+		case last:
+			return resp, err
+		default:
+			other := next(req, resp, err)
 			if other == nil {
 				return resp, err
 			}
@@ -124,7 +123,7 @@ func (p *Pool) send(req *http.Request, tried []*state, start time.Time) (by *mem
 
 // sendBy is send for the members of a set, tier after tier. The error is errChanged if they were replaced.
 func (p *Pool) sendBy(req *http.Request, set *set, tried []*state, start time.Time) (by *member, resp *http.Response, err error) {
-	usable := cmp.Or(set.usable(tried, start), set.all)
+	usable := set.usable(tried)
 	if p.sticky != nil {
 		if key := p.sticky(req); key != "" {
 			if by, resp, err = p.step(req, set, tried, tier{set.home(key, usable), -1, p.within}, start); err != errLater {

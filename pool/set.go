@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"hash/fnv"
@@ -75,22 +76,28 @@ func (s *set) index(t *throttle.Transport) int {
 	return slices.IndexFunc(s.members, func(m member) bool { return m.Transport == t })
 }
 
-// usable returns the members by which a request can be sent that was sent by some before, in vain. Those that are left out are not among
-// them if there are others.
-func (s *set) usable(tried []*state, now time.Time) mask {
-	untried, up := s.all, s.all
+// untried returns the members that have not sent a request; tried are those that have.
+func (s *set) untried(tried []*state) mask {
+	rest := s.all
 	for i := range s.members {
-		m := &s.members[i]
-		if slices.Contains(tried, m.state) {
-			untried &^= 1 << i
-		} else if m.isOut(now) {
+		if slices.Contains(tried, s.members[i].state) {
+			rest &^= 1 << i
+		}
+	}
+	return rest
+}
+
+// usable returns the members by which a request may be sent: of those that have not sent it yet, those that are not left out, if there are
+// any.
+func (s *set) usable(tried []*state) mask {
+	untried := cmp.Or(s.untried(tried), s.all)
+	up, now := untried, time.Now()
+	for rest := untried; rest != 0; rest &= rest - 1 {
+		if i := rest.first(); s.members[i].isOut(now) {
 			up &^= 1 << i
 		}
 	}
-	if up &= untried; up != 0 {
-		return up
-	}
-	return untried
+	return cmp.Or(up, untried)
 }
 
 // home returns the member of a key: that with the highest hash of both (rendezvous hashing).

@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -29,7 +30,7 @@ type place struct {
 }
 
 // wait waits until a member grants the request, and sends it. The error is errLater if none does in time, and there is another tier, and
-// errChanged if none can tell because the members were replaced.
+// errChanged if none is known because the members were replaced.
 func (w *wait) wait(set *set) (by *member, resp *http.Response, err error) {
 	within := w.tier.within
 	if within >= 0 {
@@ -59,7 +60,7 @@ func (w *wait) wait(set *set) (by *member, resp *http.Response, err error) {
 		return nil, nil, errLater
 	case at == nil:
 		closeBody(w.req)
-		return nil, nil, errors.Join(w.faults...)
+		return nil, nil, cmp.Or(context.Cause(w.req.Context()), errors.Join(w.faults...))
 	}
 	resp, err = at.ticket.RoundTrip(w.req)
 	return nil, resp, err
@@ -127,7 +128,7 @@ func (w *wait) leave(but *place) {
 
 // move has the request wait at the members that are new, and no longer at those that were removed.
 func (w *wait) move(set *set) {
-	usable := set.usable(w.tried, time.Now())
+	usable := set.usable(w.tried)
 	for i, m := range set.members {
 		if usable.has(i) && m.After <= w.tier.after && !slices.ContainsFunc(w.places, func(p place) bool { return p.Transport == m.Transport }) {
 			w.enter(m)

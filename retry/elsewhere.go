@@ -26,12 +26,17 @@ func (p *Policy) Elsewhere(req *http.Request, resp *http.Response, err error) *h
 	case f.elsewhere != retryable:
 		return nil
 	}
-	if ctx.Err() != nil || p.attempt(ctx) >= p.client.RetryMax || !f.invited && !p.budget.lend(ctx) {
+	if ctx.Err() != nil || p.attempt(ctx) >= p.client.RetryMax {
 		return nil
+	}
+	if !f.invited {
+		if !p.budget.lend(ctx) {
+			return nil
+		}
+		p.budget.spend(ctx)
 	}
 	p.counts.attempts.Add(1)
 	p.willRetry(ctx, f, err, 0)
-	p.budget.spend(ctx)
 	return req.WithContext(p.next(ctx, due))
 }
 

@@ -185,7 +185,7 @@ func (p *Policy) PrepareRetry(req *http.Request) error {
 	return nil
 }
 
-// ErrorHandler returns the last response, with its body unread, or the last error. In the latter case it closes the body of
+// ErrorHandler returns the last response, with its body unread, or the last error. After an error it closes the body of
 // the response, if there is one.
 func (p *Policy) ErrorHandler(resp *http.Response, err error, _ int) (*http.Response, error) {
 	if resp != nil && resp.Body != nil {

@@ -39,6 +39,9 @@
 //
 // [Handler.SetRate] and [Handler.SetLimit] change the limits while the server runs, and [Handler.Stall] stops it for a while.
 //
+// A Transport waits for a Retry-After and for a random time longer, up to a tenth of it and at most a second. So a test of it asserts
+// a range there.
+//
 // # Imitating real servers
 //
 // These options imitate common servers, here with 50 requests per second each:

@@ -51,7 +51,7 @@ func play(m *Meter, a *account, r *rand.Rand, responses int, silent bool) (accep
 			}
 			m.Report(f.n, now, claims, f.refused)
 			if f.refused {
-				m.Refused(f.n, now, 0)
+				m.Refused(f.n, now, 0, false)
 				continue
 			}
 			a.fill(now)
@@ -146,7 +146,7 @@ func TestARefusalSaysWhenThereIsEnough(t *testing.T) {
 		left := 1000 - 300*(i+1) + 50*i
 		m.Report(n, now, []Claim{{Name: "tokens", Limit: 1000, Left: max(left, 0), Reset: (1000 - max(left, 0)) * second / 10}}, left < 0)
 		if left < 0 {
-			m.Refused(n, now, 20*second)
+			m.Refused(n, now, 20*second, false)
 			require.Equal(t, 35*second, m.HeldUntil())
 			require.False(t, m.Payable(35*second-1, 1))
 			return
@@ -161,7 +161,7 @@ func TestARefusalThatNothingExplainsSpreadsWindows(t *testing.T) {
 	refused := func(now meter.Instant) {
 		n := m.Take(now, now, 10, false)
 		m.Report(n, now, []Claim{{Name: "tokens", Limit: 1000, Left: 900, Reset: -1}}, true)
-		m.Refused(n, now+1, 0)
+		m.Refused(n, now+1, 0, false)
 	}
 	refused(0)
 	require.True(t, m.parts[0].dry)
@@ -175,13 +175,14 @@ func TestSendsKeepTheirSums(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		var s sends
 		open := map[int64]int64{}
-		var sent, ended, spent float64
+		var sent, ended, spent, count float64
 		for now := range int64(1500) {
 			switch n := r.Int64N(s.next + 1); r.IntN(4) {
 			case 0, 1:
 				cost := r.Int64N(100)
 				open[s.add(now, cost)] = cost
 				sent += float64(cost)
+				count++
 			case 2:
 				if cost, ok := open[n]; ok && s.find(n) != nil {
 					s.end(n, now, 2*cost)
@@ -192,6 +193,7 @@ func TestSendsKeepTheirSums(t *testing.T) {
 				if cost, ok := open[n]; ok && s.find(n) != nil {
 					require.Equal(t, cost, s.undo(n))
 					sent -= float64(cost)
+					count--
 					delete(open, n)
 				}
 			}
@@ -202,7 +204,7 @@ func TestSendsKeepTheirSums(t *testing.T) {
 				}
 			}
 			checkInvariants(t, &s, fmt.Sprint("seed ", seed))
-			require.Equal(t, total{sent, ended, spent}, s.total)
+			require.Equal(t, total{sent, ended, spent, count}, s.total)
 			require.Equal(t, int64(len(open)), s.open)
 		}
 	}
@@ -235,7 +237,7 @@ func TestAServerThatAcceptsNothingIsAskedLessAndLess(t *testing.T) {
 		require.True(t, m.Payable(now, 100))
 		n := m.Take(now, now, 100, false)
 		m.Report(n, now, nil, true)
-		m.Refused(n, now+1, 0)
+		m.Refused(n, now+1, 0, false)
 		asked, now = now, m.HeldUntil()
 		require.Equal(t, asked+1+second/8<<min(i+1, 9), now)
 		require.False(t, m.Payable(now-1, 100))
@@ -245,7 +247,7 @@ func TestAServerThatAcceptsNothingIsAskedLessAndLess(t *testing.T) {
 	m.End(n, now+1, -1)
 	n = m.Take(now+1, now+1, 100, false)
 	m.Report(n, now, nil, true)
-	m.Refused(n, now+2, 0)
+	m.Refused(n, now+2, 0, false)
 	require.Less(t, m.HeldUntil(), now+2, "the row has ended")
 }
 
@@ -261,4 +263,21 @@ func TestAWindowTurnsWhenItMustHaveEnded(t *testing.T) {
 		require.False(t, m.Payable(ends-1, 100))
 		require.True(t, m.Payable(ends, 100))
 	}
+}
+
+// A refusal that names requests is of a limit of their number, whatever they cost.
+func TestALimitOfRequestsIsLearnedInRequests(t *testing.T) {
+	m := New(new(meter.Wall))
+	for i := range int64(60) { // in 60 s
+		n := m.Take(i*second, i*second, 10+i, false)
+		m.Report(n, i*second, nil, false)
+		m.End(n, i*second, -1)
+	}
+	n := m.Take(60*second, 60*second, 100, false)
+	m.Report(n, 60*second, nil, true)
+	m.Refused(n, 60*second, 0, true)
+	for _, cost := range []int64{1, 1000} {
+		require.InDelta(t, 62.04, float64(m.Ready(60*second, 0, cost))/1e9, 0.01, "60 in two minutes, less 2 %%, whatever it costs")
+	}
+	require.InDelta(t, 0.5*39.5, m.PerSecond(0), 0.01, "in what requests cost in the mean")
 }

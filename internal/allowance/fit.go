@@ -3,6 +3,9 @@ package allowance
 const (
 	fitKeeps = 63.0 / 64 // of the responses before, beside the next
 	fitPrior = 1         // requests that the guess counts for
+	// guessFollows is the part by which the guess follows what was learned. While as much ends as is sent, only the sum of the two is certain, and
+	// without that they would return to the first guess.
+	guessFollows = 16
 )
 
 // A fit is what a request costs a part for each token of its estimate: when it is sent, and when it ends. Responses show it, by least squares
@@ -38,6 +41,8 @@ func (f *fit) add(sent, ended, less, each float64) {
 		f.sent = max(0, (sy*ee-ey*f.se)/det)
 		f.ended = max(-f.sent, (ey*ss-sy*f.se)/det) // no more comes back than was charged
 	}
+	f.guess[0] += (f.sent - f.guess[0]) / guessFollows
+	f.guess[1] += (f.ended - f.guess[1]) / guessFollows
 }
 
 // whole returns what a request costs in the end for each token of its estimate.

@@ -10,7 +10,7 @@ import (
 // A Learned is what a Meter knows, for the next process.
 type Learned struct {
 	Parts  []Part
-	Hidden Hidden
+	Hidden [2]Hidden     // of what requests cost, and of their number
 	Took   float64       // seconds from the sending of a request to its end, in the mean
 	Held   time.Duration // for how long yet, because a refusal says so
 }
@@ -45,16 +45,30 @@ func (m *Meter) Save(now meter.Instant) (l Learned) {
 			Rate: p.rate * 1e9, Refills: p.refills, Ends: time.Duration(p.turns() - now), Dry: p.dry, Tight: p.tight,
 		})
 	}
-	if h := &m.hidden; h.rate > 0 {
-		l.Hidden = Hidden{Rate: h.rate * 1e9, Sure: h.sure, Window: h.window, More: h.more, Ends: time.Duration(h.ends - now)}
-		if h.window > 0 {
-			l.Hidden.Owed = m.sends.charged() - h.from
-		} else {
-			_, back := h.trial().at(float64(now - h.at))
-			l.Hidden.Owed = m.sends.charged() - h.then - h.rate*back
+	for i := range m.hidden {
+		if h := &m.hidden[i]; h.rate > 0 {
+			l.Hidden[i] = h.save(now, m.sends.total)
 		}
 	}
 	return l
+}
+
+func (h *hidden) save(now meter.Instant, t total) Hidden {
+	x := Hidden{Rate: h.rate * 1e9, Sure: h.sure, Window: h.window, More: h.more, Ends: time.Duration(h.ends - now)}
+	if h.window > 0 {
+		x.Owed = h.charged(t) - h.from
+	} else {
+		_, back := h.trial().at(float64(now - h.at))
+		x.Owed = h.charged(t) - h.then - h.rate*back
+	}
+	return x
+}
+
+func (h *hidden) restore(then meter.Instant, x *Hidden) {
+	*h = hidden{
+		counts: h.counts, begun: then, rate: x.Rate / 1e9, sure: x.Sure, at: then, then: -x.Owed, stops: then,
+		window: x.Window, more: x.More, ends: meter.AddInstant(then, int64(x.Ends)), from: -x.Owed,
+	}
 }
 
 // Restore continues from what a Meter knew some time ago, in ns. It reports false, and changes nothing, if no Meter can have known that.
@@ -73,10 +87,9 @@ func (m *Meter) Restore(now meter.Instant, since int64, l Learned) bool {
 			ends: meter.AddInstant(then, int64(x.Ends)), rate: x.Rate / 1e9, refills: x.Refills, dry: x.Dry, tight: x.Tight,
 		})
 	}
-	if x := &l.Hidden; x.Rate > 0 {
-		m.hidden = hidden{
-			begun: then, rate: x.Rate / 1e9, sure: x.Sure, at: then, then: -x.Owed, stops: then,
-			window: x.Window, more: x.More, ends: meter.AddInstant(then, int64(x.Ends)), from: -x.Owed,
+	for i := range l.Hidden {
+		if x := &l.Hidden[i]; x.Rate > 0 {
+			m.hidden[i].restore(then, x)
 		}
 	}
 	return true
@@ -84,8 +97,11 @@ func (m *Meter) Restore(now meter.Instant, since int64, l Learned) bool {
 
 // isPossible reports whether a Meter can have known that.
 func (l *Learned) isPossible() bool {
-	h := &l.Hidden
-	ok := len(l.Parts) <= mostParts && l.Held >= 0 && areCounts(l.Took, h.Rate, h.Window, h.More) && isNumber(h.Owed)
+	ok := len(l.Parts) <= mostParts && l.Held >= 0 && areCounts(l.Took)
+	for i := range l.Hidden {
+		h := &l.Hidden[i]
+		ok = ok && areCounts(h.Rate, h.Window, h.More) && isNumber(h.Owed)
+	}
 	for i := range l.Parts {
 		p := &l.Parts[i]
 		ok = ok && p.Name != "" && areCounts(p.Limit, p.Sent, p.Rate) && isNumber(p.Left) && p.Ended >= -p.Sent && isNumber(p.Ended) && math.Abs(p.Refills) <= mostWeighed

@@ -49,7 +49,7 @@ func TestARestoredHoldLasts(t *testing.T) {
 
 func TestWhatNoMeterKnewIsNotRestored(t *testing.T) {
 	for _, l := range []Learned{
-		{Took: -1}, {Held: -1}, {Hidden: Hidden{Rate: math.Inf(1)}}, {Hidden: Hidden{Owed: math.NaN()}}, {Parts: make([]Part, 9)},
+		{Took: -1}, {Held: -1}, {Hidden: [2]Hidden{{Rate: math.Inf(1)}}}, {Hidden: [2]Hidden{1: {Owed: math.NaN()}}}, {Parts: make([]Part, 9)},
 		{Parts: []Part{{}}}, {Parts: []Part{{Name: "a", Limit: -1}}}, {Parts: []Part{{Name: "a", Sent: 1, Ended: -2}}}, {Parts: []Part{{Name: "a", Refills: 17}}},
 	} {
 		require.False(t, New(new(meter.Wall)).Restore(0, 0, l), "%+v", l)

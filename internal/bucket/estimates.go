@@ -9,7 +9,7 @@ import (
 const (
 	estimatesKept = 100                   // settlements that count
 	estimatesFew  = 20                    // of which one is a high quantile; before, requests are charged what was estimated
-	estimatesHigh = 20                    // one of so many requests may cost more than it is charged
+	estimatesHigh = 20                    // one of this many requests may cost more than it is charged
 	estimatesStay = 3600 * int64(1e9)     // how long they are kept after the last settlement
 	WholeShare    = Share(math.MaxUint16) // of an estimate
 )

@@ -34,12 +34,10 @@ type Limit struct {
 	holds   map[string]meter.Instant // of keys that have no bucket, because there was no room; nil: none
 	holdNew meter.Instant            // the hold of buckets that are yet to be made
 
-	_        [64]byte      // what follows is written under the lock while requests read what stands above without it
 	held     meter.Instant // the end of HoldAll
 	heldMost meter.Instant // the latest end of a hold of a bucket, past ones included
 	Counts   limitCounts
 	Settled  Settled // guarded by the lock, as Counts is
-	_        [64]byte
 }
 
 // NoteMeter notes what the meters of the limit are, because it takes time to find out.

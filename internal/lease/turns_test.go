@@ -45,7 +45,7 @@ func TestProcessesGetEvenSharesOfAWindow(t *testing.T) {
 			least, most := f.shares()
 			calls := float64(f.calls) / float64(f.used)
 			t.Logf("%.3f of the budget, shares of %.2f to %.2f, %.2f calls a token", used, least, most, calls)
-			if used < 0.97 || used > 1.01 || least < 0.75 || most > 1.27 || calls > c.calls {
+			if used < 0.98 || used > 1.01 || least < 0.85 || most > 1.15 || calls > c.calls {
 				t.Errorf("%.3f of the budget, shares of %.2f to %.2f, %.2f calls a token", used, least, most, calls)
 			}
 		})

@@ -14,6 +14,9 @@ import (
 // This file is how what servers report in a unit comes to the limits of that unit. What they count in requests, and refusals that no such limit
 // explains, are the gate's.
 
+// countsRequests is the unit of a refusal by a limit of the number of requests.
+const countsRequests = "requests"
+
 // A finding is what an answer shows of a refusal, before any bucket takes it.
 type finding struct {
 	refused   bool // by whatever
@@ -115,7 +118,7 @@ func (l *Core) reportUnitLocked(r *Request, charges []Charge, i int, a *Answer, 
 	case f.charge >= 0 && !f.sure && a.Doubts != nil:
 		a.Doubts.refused = append(a.Doubts.refused, refusedUnit{c.Bucket, c.Paid, f.charge == i})
 	case f.charge == i:
-		m.Refused(c.Paid, now, int64(a.retryAfter()))
+		m.Refused(c.Paid, now, int64(a.retryAfter()), a.Hints.Unit == countsRequests)
 	case f.refused:
 		m.GiveBack(c.Paid, now, c.Cost)
 	case !c.ByBody && !c.settled:
@@ -143,7 +146,7 @@ func (l *Core) refusedUnitsLocked(a *Answer, now meter.Instant) {
 	a.Hints.Explained = by >= 0
 	for i, x := range d.refused {
 		if m := x.bucket.Meter.(*allowance.Meter); i == by && d.As == 0 {
-			m.Refused(x.n, now, int64(a.retryAfter()))
+			m.Refused(x.n, now, int64(a.retryAfter()), a.Hints.Unit == countsRequests)
 		} else {
 			m.GiveBack(x.n, now, 0)
 		}
@@ -154,7 +157,7 @@ func (l *Core) refusedUnitsLocked(a *Answer, now meter.Instant) {
 }
 
 // unit returns the index of the limit that takes a refusal, by the unit that the body names, if it does; -1: none of these. One of requests, of
-// which nothing is reported, is taken by the limit that is the guess: what requests cost is in proportion to their number in the mean.
+// which nothing is reported, is taken by the limit that is the guess, which counts requests as well.
 func (d *Doubts) unit(name string) int {
 	best, guess := -1, -1
 	for i, x := range d.refused {
@@ -166,7 +169,7 @@ func (d *Doubts) unit(name string) int {
 			best = i
 		}
 	}
-	if best < 0 && (name == "" || name == "requests") {
+	if best < 0 && (name == "" || name == countsRequests) {
 		return guess
 	}
 	return best

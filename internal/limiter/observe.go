@@ -29,7 +29,7 @@ type flights struct {
 	ended atomic.Int64 // without the lock, because requests that are not reported never take it again
 }
 
-// An Observer is told what happens to the requests of a User. The Core calls it without its lock, by the goroutine of the request,
+// An Observer follows the requests of a User. The Core calls it without its lock, by the goroutine of the request,
 // and with values that never change. If a method panics, the request is not sent, and nothing is charged for it.
 type Observer interface {
 	// Waits is called before a request begins to wait. The wait is expected; 0 or the longest Duration: it is not known.

@@ -22,12 +22,12 @@ type Waiter struct {
 	Late     bool            // it passes the gate only if it has to wait
 	Claim    *Claim          // the request waits in other Cores, too; nil: it does not
 
-	try     bool          // it never overtakes a waiter
-	joining bool          // it may be granted on arrival
-	served  bool          // it was granted after it had joined the order of waiters
-	lowered bool          // some estimate was lowered, as its charge says
-	verdict verdict       // guarded by the lock until it is decided
-	user    *User         //
+	try     bool    // it never overtakes a waiter
+	joining bool    // it may be granted on arrival
+	served  bool    // it was granted after it had joined the order of waiters
+	lowered bool    // some estimate was lowered, as its charge says
+	verdict verdict // guarded by the lock until it is decided
+	user    *User
 	charges []Charge      // nil while it waits, as the order of waiters has them, unless it is lowered
 	mark    Mark          // of the grant of the request
 	refusal *Refusal      // nil: it was not rejected

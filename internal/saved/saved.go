@@ -56,8 +56,8 @@ type Learned struct {
 // A Reported is what was learned of a ServerQuota, in tokens as requests were estimated to cost.
 type Reported struct {
 	Parts  []Part        `json:"parts,omitzero"`
-	Hidden Hidden        `json:"hidden,omitzero"`
-	Took   float64       `json:"took"` // seconds from the sending of a request to its end, in the mean
+	Hidden [2]Hidden     `json:"hidden,omitzero"` // of what requests cost, and of their number
+	Took   float64       `json:"took"`            // seconds from the sending of a request to its end, in the mean
 	Held   time.Duration `json:"held,omitzero"`
 }
 

@@ -1,9 +1,12 @@
 package bench
 
 import (
+	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/httpthrottle/throttle"
 )
@@ -54,4 +57,42 @@ func BenchmarkUnits(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkUnitsSettledByBody is what a settlement from the body costs in a limit of the user's own, and in one of the server.
+func BenchmarkUnitsSettledByBody(b *testing.B) {
+	cost := throttle.Cost(func(*http.Request) int64 { return 1000 })
+	settle := throttle.SettleJSON("usage.total_tokens")
+	for name, limit := range map[string]throttle.Limit{
+		"bucket": throttle.TokenBucket(many, time.Second, cost, settle), "server": throttle.ServerQuota("tokens", cost, settle),
+	} {
+		b.Run("limit="+name, func(b *testing.B) {
+			t, err := throttle.New(instantJSON{}, throttle.WithLimit(limit))
+			if err != nil {
+				b.Fatal(err)
+			}
+			req := request(b, "http://api.example.com")
+			b.ReportAllocs()
+			for b.Loop() {
+				resp, err := t.RoundTrip(req)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+					b.Fatal(err)
+				}
+				if err := resp.Body.Close(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// instantJSON is instant with a body that says what a request did cost.
+type instantJSON struct{}
+
+func (instantJSON) RoundTrip(r *http.Request) (*http.Response, error) {
+	r.Response.Body = io.NopCloser(strings.NewReader(`{"id":"1","choices":[{"message":{"content":"Hello"}}],"usage":{"total_tokens":400}}`))
+	return r.Response, nil
 }

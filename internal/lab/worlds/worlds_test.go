@@ -73,6 +73,7 @@ func TestWorldsThatFailed(t *testing.T) {
 			crews:  []crew{{size: 2, callers: 17, costs: 1, maxWait: -1, away: 80 * time.Millisecond, percent: 100, to: long}},
 			twists: []twist{kill{at: 10516476187, process: 1}},
 		},
+		draw(1054), // no request got both a slot and a token of the window: the process had the one whenever it was granted the other
 	} {
 		examine(t, w)
 	}
@@ -130,4 +131,24 @@ func TestCheckOfMissedRequests(t *testing.T) {
 		f.sent = append(f.sent, sent{process: p, cost: 1, asked: at, at: at, ends: at})
 	}
 	require.Empty(t, f.check())
+}
+
+// A process that sends a request although the server asked it to wait is found, and so is a server that accepts nothing.
+func TestChecksOfServers(t *testing.T) {
+	f := &fleet{world: &world{lasts: 30 * time.Second, keys: 1, server: &server{n: 1, burst: 1, per: time.Second}}}
+	p := &process{fleet: f, crew: crew{size: 1, callers: 1, costs: 1, maxWait: -1, percent: 100, to: f.lasts}, gone: f.lasts}
+	f.crews, f.processes = []crew{p.crew}, []*process{p}
+	for at := 10 * time.Second; at < 30*time.Second; at += 2 * time.Second {
+		f.sent = append(f.sent, sent{process: p, cost: 1, at: at, ends: at, refused: at == 10*time.Second, wait: 0})
+	}
+	require.Empty(t, f.check())
+	f.sent[0].wait = 3 * time.Second
+	require.Empty(t, f.check(), "the server may have rounded up")
+	f.sent[0].wait = 4 * time.Second
+	require.Len(t, f.check(), 1)
+	f.sent[0].wait = 0
+	for i := range f.sent[1:6] {
+		f.sent[1+i].refused = true
+	}
+	require.Len(t, f.check(), 1)
 }
