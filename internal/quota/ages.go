@@ -10,7 +10,9 @@ const (
 	agesMarks = 64 // times that are remembered, at most
 	agesSure  = 2  // responses show that requests are counted up to an age
 	agesMost  = 16 // of these responses count
+	agesWrong = 2  // contradictions show that the server counts in another way
 	agesSlack = 16 // of an age: by less than that it differs because some requests take longer than others
+	agesTight = 4  // of an age: requests may be counted until it or not, if it is known
 	agesFades = 64 // of what an age is too long, with each response
 )
 
@@ -27,6 +29,7 @@ type ages struct {
 	in    int64           // the age of the oldest request that was counted
 	out   int64           // the age of the youngest that was not; 0: there was none
 	agree int8            // responses after which requests were no longer counted, and that do not contradict each other
+	wrong int8            // contradictions, up to agesWrong
 	row   int8            // refusals since a request was accepted
 }
 
@@ -69,7 +72,8 @@ func (a *ages) shows(sent meter.Instant, counted, unseen int64, refused bool) {
 	if _, to, ok := a.nth(counted - unseen); ok {
 		age := sent - to
 		if a.out > 0 && age > a.out+a.out/agesSlack {
-			a.agree, a.out = 0, 0
+			a.out = 0
+			a.contradicted()
 		}
 		if refused {
 			age += age / 64 << a.row
@@ -79,7 +83,8 @@ func (a *ages) shows(sent meter.Instant, counted, unseen int64, refused bool) {
 	if from, _, ok := a.nth(counted + 1 + unseen); ok {
 		age := sent - from
 		if age < a.in-a.in/agesSlack {
-			a.agree, a.in = 0, age
+			a.in = age
+			a.contradicted()
 		}
 		if a.out == 0 || age < a.out {
 			a.out = age
@@ -91,6 +96,9 @@ func (a *ages) shows(sent meter.Instant, counted, unseen int64, refused bool) {
 	}
 	a.row = min(a.row, 6)
 }
+
+// contradicted takes a response that does not agree with those before.
+func (a *ages) contradicted() { a.agree, a.wrong = 0, min(a.wrong+1, agesWrong) }
 
 // returned takes that some requests are no longer counted: all of those that were, as at the end of a window, or only some.
 func (a *ages) returned(all bool) {
@@ -104,7 +112,9 @@ func (a *ages) returned(all bool) {
 }
 
 // known reports whether responses agree on the age up to which requests are counted.
-func (a *ages) known() bool { return a != nil && a.agree >= agesSure && a.out > 0 }
+func (a *ages) known() bool {
+	return a != nil && a.wrong < agesWrong && a.agree >= agesSure && a.out > 0 && a.in >= a.out-a.out/agesTight
+}
 
 // age returns it, as it is certain that older ones are not counted.
 func (a *ages) age() int64 { return max(a.in, a.out) }

@@ -246,3 +246,87 @@ func TestQuotas(t *testing.T) {
 		})
 	}
 }
+
+// A deployment changes by what the server counts: what was counted separately is counted together, or the other way round. The client notices, and
+// each quota is used again, with few refusals.
+func TestADeploymentChangesWhatIsCountedTogether(t *testing.T) {
+	const seeds = 10
+	var share [2]float64
+	for seed := uint64(1); seed <= seeds; seed++ {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := rand.New(rand.NewPCG(seed, 41))
+				window := time.Duration(2+r.IntN(28)) * time.Second
+				by := dimensions[r.IntN(len(dimensions))]
+				w := &world{host: "api.example", naming: "plain", refuse: refusals[r.IntN(len(refusals))], span: 24 * window}
+				small, large := int64(20+r.IntN(80)), int64(150+r.IntN(600))
+				quotaOf := func(limit int64, kind string) *counter {
+					return &counter{counted: &counted{limit: limit, window: window, kind: kind}, start: time.Now()}
+				}
+				kind := counts[r.IntN(len(counts))]
+				apart := []*counter{quotaOf(small, kind), quotaOf(large, kind)}
+				together := quotaOf(small+large, kind)
+				before, after := apart, []*counter{together, together}
+				if seed%2 == 0 {
+					before, after = after, before
+				}
+				begun, change := time.Now(), 12*window
+				var mu sync.Mutex
+				var sent, refused, accepted [2]float64 // of all quotas in the last six windows before the change, and of the last six
+				serve := func(req *http.Request) (*http.Response, error) {
+					time.Sleep(25 * time.Millisecond)
+					mu.Lock()
+					defer mu.Unlock()
+					k, now := req.Context().Value(kindKey{}).(int), time.Now()
+					phase, of := 0, before
+					if now.Sub(begun) >= change {
+						phase, of = 1, after
+					}
+					left, end, ok := of[k].take(now)
+					status, h := 200, http.Header{}
+					w.report(h, of[k].counted, left, end, now, ok)
+					if !ok {
+						status = 429
+					}
+					if now.Sub(begun) >= time.Duration(6+12*phase)*window {
+						sent[phase]++
+						if ok {
+							accepted[phase]++
+						} else {
+							refused[phase]++
+						}
+					}
+					return &http.Response{StatusCode: status, Header: h, Body: http.NoBody, Request: req, ProtoMajor: 1, ProtoMinor: 1}, nil
+				}
+				tr := throttle.Must(throttle.New(trip(serve)))
+				ctx, cancel := context.WithTimeout(t.Context(), w.span)
+				defer cancel()
+				var wg sync.WaitGroup
+				for k := range 2 {
+					for range 12 {
+						wg.Go(func() {
+							r := rand.New(rand.NewPCG(seed, uint64(k)))
+							for ctx.Err() == nil {
+								req := w.request(context.WithValue(ctx, kindKey{}, k), &counted{trait: map[string]string{by: fmt.Sprint(k)}}, r)
+								resp, err := tr.RoundTrip(req)
+								if err != nil {
+									return
+								}
+								resp.Body.Close()
+							}
+						})
+					}
+				}
+				wg.Wait()
+				for phase, of := range []string{"before", "after"} {
+					used := accepted[phase] / (6 * float64(small+large))
+					t.Logf("%s: %s, %d and %d per %v, by %s, refuses with %s: used %.1f %%, refused %.1f %%", of, kind, small, large, window, by, w.refuse, 100*used, 100*refused[phase]/sent[phase])
+					assert.GreaterOrEqual(t, used, .8, of)
+					share[phase] += refused[phase] / sent[phase] / seeds
+				}
+			})
+		})
+	}
+	assert.LessOrEqual(t, share[0], .03, "refused before the change")
+	assert.LessOrEqual(t, share[1], .03, "refused after the change")
+}
