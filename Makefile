@@ -26,12 +26,12 @@ $(NODE_MODULES): %/node_modules: %/package-lock.json
 
 node: $(NODE_MODULES) ## what servers that run in node need
 
-servers: $(if $(shell command -v npm),node) ## what clients get from real servers: docs/real-servers.md, in about RUNS times 5 minutes; SERVERS and CLIENTS are regular expressions
+servers: $(if $(shell command -v npm),node) ## what clients get from real servers: docs/lab/real-servers.md, in about RUNS times 5 minutes; SERVERS and CLIENTS are regular expressions
 	$(GO) run ./internal/lab/realserver/report -servers '$(SERVERS)' -clients '$(CLIENTS)' -lanes $(LANES) -runs $(RUNS) \
-		$(if $(SERVERS)$(CLIENTS),,-o docs/real-servers.md)
+		$(if $(SERVERS)$(CLIENTS),,-o docs/lab/real-servers.md)
 	$(if $(SERVERS)$(CLIENTS),,cd internal/lab/bench && $(GO) run ./realservers -runs $(RUNS))
 
-held-back: node ## what clients get from middlewares that nothing here was designed for: docs/held-back.md, in about 10 minutes
+held-back: node ## what clients get from middlewares that nothing here was designed for: docs/lab/held-back.md, in about 10 minutes
 	cd internal/lab/heldback && $(GO) run . -lanes $(LANES)
 
 nethttp: ## net/http's own tests, every client's transport wrapped in ours

@@ -160,7 +160,7 @@ func TestMaxWaitIsCheckedBeforeTheDeadline(t *testing.T) {
 					assert.NotErrorIs(t, rejection, context.DeadlineExceeded)
 				}
 				assert.Equal(t, c.reason, rejection.Reason)
-				assert.Equal(t, c.patience, rejection.Patience)
+				assert.Equal(t, c.patience, rejection.MaxWait)
 				assert.Contains(t, rejection.Error(), c.text)
 			})
 		})
@@ -313,4 +313,23 @@ func TestAContextThatHasEndedCostsNothing(t *testing.T) {
 	_, ok := l.Try(throttle.Ask{})
 	require.True(t, ok)
 	require.Equal(t, gone, l.Wait(ctx, throttle.Ask{}))
+}
+
+// A Ticket without an owner is like a request that is never sent and never ends.
+func TestATicketThatIsForgottenSpendsItsTokensAndKeepsItsSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterWith(t, throttle.WithLimit(throttle.TokenBucket(2, time.Minute), throttle.InFlight(2)))
+		for range 2 {
+			_, err := l.Enqueue(throttle.Ask{})
+			require.NoError(t, err)
+		}
+		wait, ok := l.Try(throttle.Ask{Costs: map[string]int64{"in-flight": 0}})
+		require.False(t, ok)
+		require.Equal(t, 30*time.Second, wait)
+		time.Sleep(time.Hour)
+		_, ok = l.Try(throttle.Ask{Costs: map[string]int64{"in-flight": 0}})
+		require.True(t, ok)
+		_, ok = l.Try(throttle.Ask{Costs: map[string]int64{"bucket": 0}})
+		require.False(t, ok, "both slots are taken")
+	})
 }

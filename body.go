@@ -177,19 +177,18 @@ func (b *body) first() (first bool, release func() bool, more *bodyHints) {
 	return first, b.release, more
 }
 
-// follow settles the charges of a request by the headers of its response, and wraps the body if it may contain costs or
-// limits, or if slots are kept until its end. Then the request is in flight until that. kept is the Grant of the request where it is
-// kept elsewhere. It returns the Grant to use from now on; nil: there is none, and r is used still.
-func (t *Transport) follow(req *http.Request, resp *http.Response, r *limiter.Request, kept *Grant, more *bodyHints) (g *Grant, wrapped bool) {
-	slots, costs := t.settleByHeaders(req, resp, r)
-	if !slots && costs == 0 && more == nil {
-		return kept, false
+// follow has the report settle the charges of a request by the headers of its response, and wraps the body if it may contain costs or
+// limits, or if slots are kept until its end. Then the request is in flight until that, and the body has its Grant.
+func (t *Transport) follow(req *http.Request, resp *http.Response, r *limiter.Request, s *sent) {
+	slots, costs := t.settleByHeaders(req, resp, r, &s.answer)
+	if !slots && costs == 0 && s.more == nil {
+		return
 	}
-	if more != nil {
-		more.sent = r.At
+	if s.more != nil {
+		s.more.sent = r.At
 	}
-	b := &body{ReadCloser: resp.Body, resp: resp, grant: kept, slots: slots, watched: costs > 0 || more != nil, more: more}
-	if kept == nil {
+	b := &body{ReadCloser: resp.Body, resp: resp, grant: s.kept, slots: slots, watched: costs > 0 || s.more != nil, more: s.more}
+	if b.grant == nil {
 		b.own = Grant{t.limiter, *r}
 		b.grant = &b.own
 	}
@@ -198,12 +197,12 @@ func (t *Transport) follow(req *http.Request, resp *http.Response, r *limiter.Re
 		b.until(req.Context())
 	}
 	resp.Body = b.as(resp.Body)
-	return b.grant, true
+	s.kept, s.ends = b.grant, true
 }
 
-// settleByHeaders settles the charges of a request by the headers of its response. It reports whether slots are kept until the
+// settleByHeaders has the report settle the charges of a request by the headers of its response. It reports whether slots are kept until the
 // end of the body, and for how many charges the cost may be in the body.
-func (t *Transport) settleByHeaders(req *http.Request, resp *http.Response, r *limiter.Request) (slots bool, costs int) {
+func (t *Transport) settleByHeaders(req *http.Request, resp *http.Response, r *limiter.Request, a *limiter.Answer) (slots bool, costs int) {
 	empty := isEmpty(req, resp)
 	charges := r.Charges()
 	for i := range charges {
@@ -211,7 +210,7 @@ func (t *Transport) settleByHeaders(req *http.Request, resp *http.Response, r *l
 		policy := t.limiter.policyOf(c.Limit)
 		if f := policy.settles; f != nil {
 			if cost, ok := f(req, resp); ok {
-				_ = t.limiter.settleCharge(r, i, cost) // a wrong cost is ignored, as SettleFunc documents
+				t.limiter.settleWith(r, i, cost, a)
 				continue
 			}
 		}
@@ -225,7 +224,7 @@ func (t *Transport) settleByHeaders(req *http.Request, resp *http.Response, r *l
 			costs++
 		case policy.costBy != nil:
 			if cost, ok := policy.costBy(resp, policy.costAt.None()); ok {
-				_ = t.limiter.settleCharge(r, i, cost)
+				t.limiter.settleWith(r, i, cost, a)
 			}
 		}
 	}

@@ -31,7 +31,7 @@ func (t *Transport) TryRoundTrip(req *http.Request) (resp *http.Response, sent b
 	if !granted {
 		return nil, false, nil
 	}
-	resp, _, err = t.send(req, &r)
+	resp, _, err = t.send(o, req, &r)
 	return resp, true, err
 }
 
@@ -111,11 +111,13 @@ func (t *Ticket) RoundTrip(req *http.Request) (*http.Response, error) {
 	core, w := t.limiter.core, t.waiter
 	rejected, err := false, error(nil)
 	switch winner := c.claim.claim.Winner(); {
-	case winner == w && !c.waits:
-		return c.by.sendGranted(req, w)
 	case winner == w:
-		if err = core.Await(req.Context(), w); err == nil {
-			return c.by.sendGranted(req, w)
+		if c.waits {
+			err = core.Await(req.Context(), w)
+		}
+		if err == nil {
+			resp, _, err := c.by.sendWaited(overridesOf(req.Context()), req, w)
+			return resp, err
 		}
 	case winner == nil && w.Rejected():
 		rejected, err = true, core.Refuse(req.Context(), w)
@@ -125,11 +127,6 @@ func (t *Ticket) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	closeBody(req)
 	resp, _, err := c.by.turnAway(req, err, rejected)
-	return resp, err
-}
-
-func (t *Transport) sendGranted(req *http.Request, w *limiter.Waiter) (*http.Response, error) {
-	resp, _, err := t.sendWaited(req, w)
 	return resp, err
 }
 

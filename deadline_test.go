@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"sync"
 	"testing"
@@ -136,5 +137,39 @@ func TestInteractiveRequestsGoBeforeBulk(t *testing.T) {
 		}
 		cancel()
 		bulk.Wait()
+	})
+}
+
+// The lines of docs/recipes.md: behind a batch of minutes, a renewal waits for a token at most, and a health check does not wait.
+func TestLeasesAndHealthChecksDoNotWaitBehindBulk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport, err := throttle.New(takes(0), throttle.WithDeadlineOrder(10*time.Minute),
+			throttle.WithLimit(throttle.TokenBucket(20, time.Second)),
+			throttle.WithExempt(func(r *http.Request) bool { return r.URL.Path == "/healthz" }))
+		require.NoError(t, err)
+		took := func(ctx context.Context, path string) time.Duration {
+			start := time.Now()
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://api.example.com"+path, nil)
+			require.NoError(t, err)
+			resp, err := transport.RoundTrip(req)
+			require.NoError(t, err)
+			require.Equal(t, http.StatusOK, resp.StatusCode)
+			return time.Since(start)
+		}
+		bulk, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		for range 5000 {
+			all.Go(func() {
+				req, _ := http.NewRequestWithContext(bulk, http.MethodGet, "http://api.example.com/items", nil)
+				_, _ = transport.RoundTrip(req)
+			})
+		}
+		time.Sleep(time.Minute)
+		require.LessOrEqual(t, took(throttle.ContextWithMaxWait(t.Context(), 2*time.Second), "/lease"), 50*time.Millisecond)
+		require.Zero(t, took(t.Context(), "/healthz"))
+		require.Zero(t, took(throttle.ContextWithExempt(t.Context()), "/lease"))
+		require.Greater(t, transport.Stats().Waiting, 3000)
+		cancel()
+		all.Wait()
 	})
 }

@@ -4,7 +4,7 @@
 // spends tokens before it is sent. If there are not enough, it waits in a queue under its context, or is rejected with a
 // synthetic 429 response:
 //
-//	t, err := throttle.New(nil, throttle.WithLimit(throttle.TokenBucket(10, time.Second)))
+//	t, err := throttle.New(nil, throttle.WithLimit(throttle.Quota(100, time.Minute)))
 //	if err != nil {
 //		return err
 //	}
@@ -51,5 +51,18 @@
 // # Time
 //
 // Time is monotonic and starts when the Limiter is made; only a [FixedWindow] and a [CalendarWindow] follow the wall
-// clock. Inside [testing/synctest] all of it is exact. A Limiter belongs to the bubble in which it was made.
+// clock. Inside [testing/synctest] all of it is exact, except that a server's Retry-After is extended by a random time, up to a tenth of
+// it and at most a second. A Limiter belongs to the bubble in which it was made.
+//
+// # Compatibility
+//
+// The packages follow semantic versioning. These may grow in any version, so set fields by name, and have a default in a switch:
+//
+//   - statistics and events gain fields ([Stats], [LimitStats], [BucketStats], [ServerStats], [StoreStats], [Forecast], and the
+//     parameters of [Hooks]), and so do [AIMD], [Concurrency], [Ask] and [Hooks];
+//   - [Reason], [Cause], [Source], kinds and modes gain constants, so the length of [Counts] grows;
+//   - a Dialect and a Signal of package headers gain fields, and presets follow their APIs;
+//   - texts of errors, logs and String methods may change. What Label returns, names in JSON and names of metrics do not.
+//
+// A [Snapshot] of an earlier version can be restored. Interfaces of package store that other packages implement do not gain methods.
 package throttle

@@ -591,6 +591,31 @@ func ExampleWithoutStore() {
 	// Output: [rate]: reachable: false (connection refused), 1 sent without it
 }
 
+// The estimate is a bound, which answers seldom need. After 20 responses, a request is charged what was enough for nearly all of them.
+func ExampleLearnCost() {
+	limiter, err := throttle.NewLimiter(throttle.WithLimit(
+		throttle.TokenBucket(200_000, time.Minute, throttle.Name("tokens"), throttle.LearnCost())))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 20 {
+		grant, err := limiter.Acquire(context.Background(), throttle.Ask{Cost: 8192})
+		if err != nil {
+			log.Fatal(err)
+		}
+		if err := grant.Settle("tokens", 400); err != nil {
+			log.Fatal(err)
+		}
+	}
+	ctx, receipt := throttle.ContextWithReceipt(context.Background())
+	if err := limiter.Wait(ctx, throttle.Ask{Cost: 8192}); err != nil {
+		log.Fatal(err)
+	}
+	cost, _ := receipt.Cost("tokens")
+	fmt.Println(cost)
+	// Output: 400
+}
+
 // A client of language models says what its requests cost, and where a response says what they did cost. The server's own headers say how much
 // may be spent.
 func ExampleServerQuota() {

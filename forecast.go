@@ -32,7 +32,7 @@ func (f Forecast) Done() time.Duration { return f.Tenths[9] }
 // if their requests had just come. Learned rates stay as they are now, and slots, stores and servers stop nothing: then Least is true.
 //
 // It plays up to 100,000 requests, in about 0.2 µs each, behind up to 2,000 that wait, in about 2 µs each, and takes it that the others go
-// on in the same way. The lock of the Limiter is held only while those that wait are copied. The error names what is wrong with ask or n.
+// on in the same way. The lock of the Limiter is held only while those that wait are copied. The error names each fault of ask and n.
 func (l *Limiter) Forecast(ask Ask, n int) (Forecast, error) {
 	l.mustBeMade()
 	r := limiter.Request{User: l.user, Context: context.Background()}

@@ -31,7 +31,7 @@ func (s *hostile) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: s.status, Header: h, Body: http.NoBody}, nil
 }
 
-func TestWhatServersSayTakesBoundedMemory(t *testing.T) {
+func TestWhatServersSayTakesBoundedMemory(t *testing.T) { // slow: thousands of responses with thousands of quotas
 	little := func(kv ...string) http.RoundTripper {
 		return roundTripper(func(*http.Request) (*http.Response, error) { return reply(200, kv...) })
 	}
@@ -69,7 +69,7 @@ func TestWhatServersSayTakesBoundedMemory(t *testing.T) {
 	}
 }
 
-func TestWhatAllServersSayTakes64MBAtMost(t *testing.T) {
+func TestWhatAllServersSayTakes64MBAtMost(t *testing.T) { // slow: 7,000 hosts with all that is kept of one
 	tr := throttle.Must(throttle.New(&hostile{status: 429}, throttle.WithFailFast()))
 	before := inUse()
 	for host := range 7000 { // of 12 kB each

@@ -105,6 +105,24 @@ func (l *Limiter) settleCharge(r *limiter.Request, i int, cost int64) error {
 	return err
 }
 
+// settleWith settles the i-th charge of a request, or has the report of an answer do so where that needs the lock in any case: for limits in
+// units of servers. A wrong cost is ignored, as SettleFunc documents.
+func (l *Limiter) settleWith(r *limiter.Request, i int, cost int64, a *limiter.Answer) {
+	if r.Charges()[i].Limit.Unit == "" || cost >= 0 && !a.Settle(i, min(cost, meter.MaxCount)) {
+		_ = l.settleCharge(r, i, cost)
+	}
+}
+
+// saySettled calls the hook for the charges of a request that the report of its answer has settled.
+func saySettled(r *limiter.Request, a *limiter.Answer) {
+	for i := range r.Charges() {
+		if charged, ok := a.Settled(i); ok {
+			c := &r.Charges()[i]
+			observerOf(r).settled(SettleEvent{Place{r.Context, c.Limit.Name, c.Key}, charged, c.Cost})
+		}
+	}
+}
+
 // correct is settleCharge without a hook.
 func (l *Limiter) correct(r *limiter.Request, i int, cost int64) (e SettleEvent, err error) {
 	c := &r.Charges()[i]

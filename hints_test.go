@@ -101,7 +101,7 @@ func TestAHoldBeyondThePatienceRefusesAtOnce(t *testing.T) {
 		assert.Equal(t, throttle.ReasonHeld, r.Reason)
 		assert.GreaterOrEqual(t, r.Wait, time.Minute)
 		assert.LessOrEqual(t, r.Wait, 61*time.Second)
-		assert.Equal(t, 10*time.Second, r.Patience)
+		assert.Equal(t, 10*time.Second, r.MaxWait)
 		assert.Zero(t, time.Since(start))
 	})
 }

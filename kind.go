@@ -143,7 +143,7 @@ var (
 func (k *kind) slots() bool { return k.can.Frees && !k.can.Learns }
 
 // isSet reports whether users set the numbers of a limit.
-func (k *kind) isSet() bool { return !k.can.Learns && k != kindReported }
+func (k *kind) isSet() bool { return k.can.Rated || k.slots() }
 
 // learns reports whether a limit finds its numbers.
 func (k *kind) learns() bool { return k.can.Learns }

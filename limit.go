@@ -44,8 +44,8 @@ type Limit struct {
 }
 
 // TokenBucket allows n tokens per period on average, and bursts of n tokens unless [Burst] is set. It starts full
-// unless [Initial] is set, so up to 2n tokens may be used in the first period. If an API means "n in any period", use a
-// window. A request that costs more than the burst can never be paid and is rejected.
+// unless [Initial] is set, so up to 2n tokens may be used in the first period: for an API that documents n per period,
+// use [Quota]. A request that costs more than the burst can never be paid and is rejected.
 //
 // While requests wait, the k-th of them is due at start + k·per/n, rounded up to the nanosecond.
 func TokenBucket(n int64, per time.Duration, opts ...LimitOption) Limit {
@@ -69,8 +69,8 @@ func Pace(n int64, per time.Duration, opts ...LimitOption) Limit {
 // these, with n from 20 on, periods from a second to an hour and round trips of up to a twentieth of the period, they refused
 // nothing, and from the second period on a Quota in use used 94 to 99 % of the limit.
 //
-// It does not fit a server that allows a burst of less than n: use [TokenBucket] with that [Burst], or [Pace]. With n below 20, a
-// sliding counter refuses some requests: use a [Pace] of n-1.
+// It does not fit a server that allows a burst of less than n: use [TokenBucket] with that [Burst], or Pace(95*n, 100*per). With n
+// below 20, a sliding counter refuses some requests: use Pace(n-1, per).
 //
 // A request that costs more than n can never be paid and is rejected. As in a [SlidingWindow], requests of a [Transport] count
 // from their responses, unless [FromGrant] is set, and above 1,024 requests in a period those of the same 64th of it are counted
@@ -97,7 +97,7 @@ func SlidingWindow(n int64, per time.Duration, opts ...LimitOption) Limit {
 }
 
 // FixedWindow allows n tokens per window. Windows follow each other without a gap, as hourly and daily quotas do. They begin
-// at the Unix epoch, so that days are those of UTC, unless [Start] is set. They follow the wall clock, even when it is
+// at the Unix epoch, so that days begin at midnight UTC, unless [Start] is set. They follow the wall clock, even when it is
 // set. A request that costs more than n can never be paid and is rejected.
 func FixedWindow(n int64, per time.Duration, opts ...LimitOption) Limit {
 	return newLimit(kindFixed, n, per, opts)
@@ -158,7 +158,7 @@ func AdaptiveInFlight(c Concurrency, opts ...LimitOption) Limit {
 
 // ServerQuota is a limit that the server sets, in a unit in which requests differ, such as tokens, points or bytes: its size, its balance and its
 // refill are those that responses report, and it is charged what a request costs. [Cost] estimates that before the request is sent, and
-// [SettleJSON], [SettleJSONFunc] or [Settle] find what it did cost. Several units are several limits.
+// [SettleJSON], [SettleJSONFunc] or [Settle] find its true cost. Several units are several limits.
 //
 // The unit is the word by which the server's headers name the quota: "tokens" for x-ratelimit-remaining-tokens. A quota counts in the
 // limit with the longest unit that its name contains, so beside "tokens" there may be "input_tokens" and "output_tokens". Case, - and _ are the same.
@@ -170,9 +170,10 @@ func AdaptiveInFlight(c Concurrency, opts ...LimitOption) Limit {
 // are sent until one is refused. Then the rate is what was accepted, and a little more is tried from time to time. A refusal counts for the unit that
 // its body names, if it names one.
 //
-// Requests without a key are counted by host, as in [Adaptive]. If a server counts models separately, name the model by [Key]. The
-// options that apply are [Name], [Key], [Cost], [Settle], [SettleJSON], [SettleJSONFunc], [FairBy] and [FairWeights]. It cannot be
-// [Shared]. What was learned is kept for an hour after the last request, and is no part of a [Snapshot].
+// Requests without a key are counted by host, as in [Adaptive], and at a host whose dialect has [headers.Dialect.Parts] by these, too, such as the
+// model at OpenAI, Azure, Anthropic and Gemini. If another server counts models separately, name the model by [Key]. The
+// options that apply are [Name], [Key], [Cost], [Settle], [SettleJSON], [SettleJSONFunc], [LearnCost], [FairBy] and [FairWeights]. It cannot be
+// [Shared]. What was learned is kept for an hour after the last request, and over a restart by [Limiter.Snapshot].
 func ServerQuota(unit string, opts ...LimitOption) Limit {
 	l := newLimit(kindReported, 0, 0, opts)
 	l.rule.Unit = strings.ReplaceAll(strings.ToLower(unit), "_", "-")
@@ -300,6 +301,20 @@ func Cost(f CostFunc) LimitOption {
 func ClampCost() LimitOption {
 	return limitOption{text: "ClampCost()", fits: func(k *kind) bool { return k.clamps }, shared: true, apply: func(l *Limit) {
 		l.rule.Clamps = true
+	}}
+}
+
+// LearnCost lowers the estimate of a request to what earlier requests of its key did cost. It is for estimates that are bounds, such as
+// a max_tokens of 8,192 where answers have 400, and for servers that charge what is used: a server that keeps estimates, or reserves them until
+// the response ends, refuses what is sent beyond them.
+//
+// From the 20th settlement on, a request is charged that part of its estimate which was enough for 95 % of the last 100 requests of its
+// key, at least 1 token and at most the estimate. A settlement is one by [Settle], [SettleJSON], [SettleJSONFunc], [Grant.Settle] or
+// [Receipt.Settle]. Requests that cost nothing do not count. What was learned is kept for an hour after the last settlement, and over a restart by [Limiter.Snapshot]
+// unless the limit is [Shared]. It does not fit an [InFlight] limit. A [ServerQuota] needs it only where nothing is reported.
+func LearnCost() LimitOption {
+	return limitOption{text: "LearnCost()", fits: (*kind).spends, shared: true, apply: func(l *Limit) {
+		l.rule.Lowers = true
 	}}
 }
 

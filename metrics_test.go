@@ -90,7 +90,7 @@ func TestHooksAndStatsReportWhatHappens(t *testing.T) {
 		require.Len(t, x.rejects, 5)
 		require.Equal(t, throttle.ReasonHeld, x.rejects[4].Rejection.Reason)
 		require.Equal(t, time.Hour, x.rejects[4].Rejection.Wait)
-		require.Equal(t, time.Minute, x.rejects[4].Rejection.Patience)
+		require.Equal(t, time.Minute, x.rejects[4].Rejection.MaxWait)
 		require.Equal(t, []throttle.CancelEvent{{Place: throttle.Place{Context: ctx, Limit: "slow", Key: "h"}, Cause: context.Cause(ctx), Waited: 400 * time.Millisecond}}, x.cancels)
 		require.Equal(t, []throttle.HoldEvent{{Place: throttle.Place{Key: "h"}, For: time.Hour, Source: throttle.SourceCaller}}, x.holds)
 

@@ -131,10 +131,10 @@ func WithAdaptiveInFlight(configs ...Concurrency) Option {
 // What is left of a quota bounds what is sent before its reset; requests in flight count. If it falls by more than the client has
 // sent, other clients use it, and its last requests are left to them. The rest of a quota that was exhausted before is spread
 // until its reset. A client with limits of its own, none of which is adaptive, is stopped only after a refusal. A quota whose
-// unit is not requests stops requests only while nothing is left of it, unless there is a [ServerQuota] in that unit. A quota with a name applies to requests like those for
-// which the server named it: with the same host, the same keys, and the same first segment of the path, ignoring "api" and
-// versions. A quota without a name applies to all requests to that host under the same keys. A refusal that names its quota, by
-// an empty quota or by a problem document ([headers.Problem]), stops only requests of that quota. [Fraction] also leaves a part
+// unit is not requests stops requests only while nothing is left of it, unless there is a [ServerQuota] in that unit. A quota with a name
+// applies to requests like those for which the server named it: with the same host, the same keys, and the same first segment of the path,
+// ignoring "api" and versions. A quota without a name applies to all requests to that host under the same keys. A refusal that names its
+// quota, by an empty quota or by a problem document ([headers.Problem]), stops only requests of that quota. [Fraction] also leaves a part
 // of a server's quotas to others; of several limits, the smallest fraction counts.
 //
 // At most 32 quotas are kept for each host and set of keys.
@@ -153,8 +153,8 @@ func WithoutServerHints() Option {
 }
 
 // WithLimiter makes the Transport use the limits of l, which may be shared with others, instead of limits of its own. It excludes
-// [WithLimit], [WithAdaptive], [WithMaxQueue], [WithDeadlineOrder], [WithMaxKeys] and [WithDryRun]. With [WithHooks] beside it, the hooks of l are
-// called first, and then those of the Transport for its own requests. [WithLogger] replaces the logger of l for these requests.
+// [WithLimit], [WithAdaptive], [WithMaxQueue], [WithDeadlineOrder], [WithMaxKeys] and [WithDryRun]. With [WithHooks] beside it, the hooks
+// of l are called first, and then those of the Transport for its own requests. [WithLogger] replaces the logger of l for these requests.
 func WithLimiter(l *Limiter) Option {
 	return option{ofTransport, "WithLimiter", func(c *config) {
 		c.limiter = l
@@ -178,7 +178,7 @@ func WithKey(f KeyFunc) Option {
 
 // WithWeights sets the cost of requests by patterns of [net/http.ServeMux], such as "POST /upload" or
 // "api.example.com/search/". The most specific pattern applies. A request that no pattern matches costs 1; limits do not
-// apply to a request of cost 0. The host is that of the URL if Request.Host is empty, and matches in any case. Repeated use
+// apply to a request of cost 0. The host comes from the URL if Request.Host is empty, and matches in any case. Repeated use
 // adds patterns. An invalid pattern, a conflict of patterns and a negative cost are errors.
 func WithWeights(costs map[string]int64) Option {
 	return option{ofTransport, "WithWeights", func(c *config) {
@@ -294,7 +294,7 @@ func WithExempt(f func(*http.Request) bool) Option {
 }
 
 // WithDryRun makes the Transport count what would happen, without delaying or rejecting requests. A request that would wait
-// keeps its place in the queue after it was sent, and is charged when it would have been sent. So the figures are those of a real
+// keeps its place in the queue after it was sent, and is charged when it would have been sent. So the figures are the same as in a real
 // run, also with priorities and [WithMaxQueue], as far as servers respond as they would have. Only an end of a request's context while it
 // would wait has no effect. GrantEvent.Waited is what was planned when the request came, a lower bound as WaitEvent.Wait is.
 func WithDryRun() Option {

@@ -217,7 +217,7 @@ func TestMaxWaitOfALimiterIsTheDefaultOfAllThatUseIt(t *testing.T) {
 		patience := func(err error) time.Duration {
 			var r *throttle.Rejection
 			require.ErrorAs(t, err, &r)
-			return r.Patience
+			return r.MaxWait
 		}
 		through := func(opts ...throttle.Option) func(*http.Request) time.Duration {
 			tr, err := throttle.New(nil, append(opts, throttle.WithLimiter(l), throttle.WithRejectionError())...)

@@ -180,7 +180,7 @@ func seeds(long uint64) uint64 {
 }
 
 // A Quota is refused by no server that counts n per period, however it counts, and loses at most a twentieth to it.
-func TestAQuotaFitsEveryWayOfCounting(t *testing.T) {
+func TestAQuotaFitsEveryWayOfCounting(t *testing.T) { // slow: 20 phases of every way
 	for name, counter := range counters {
 		for _, cold := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, cold %v", name, cold), func(t *testing.T) {

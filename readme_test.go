@@ -2,6 +2,9 @@ package throttle_test
 
 import (
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,16 +21,20 @@ import (
 
 var (
 	goBlock  = regexp.MustCompile("(?s)```go\n(.*?)```")
+	quote    = regexp.MustCompile("(?s)<!-- (\\S+) -->\n```go\n(.*?)```\n") // of a program of this repository
 	clause   = regexp.MustCompile(`(?m)^package `)
-	selector = regexp.MustCompile(`\b(context|errors|expvar|fmt|headers|http|httputil|io|json|log|os|redis|retry|signal|slog|store|storetest|synctest|testing|throttle|throttlepage|throttleredis|throttletest|time)\.[A-Z]`)
+	selector = regexp.MustCompile(`\b(context|errors|expvar|fmt|headers|http|httputil|io|json|log|os|pool|redis|retry|signal|slog|store|storetest|sync|synctest|syscall|testing|throttle|throttlepage|throttleredis|throttletest|time)\.[A-Z]`)
 	link     = regexp.MustCompile(`\]\(([^)#:\s]*)(#[^)\s]*)?\)`)
 )
 
 func documents(t *testing.T) []string {
 	docs, err := filepath.Glob("docs/*.md")
 	require.NoError(t, err)
+	lab, err := filepath.Glob("docs/lab/*.md")
+	require.NoError(t, err)
 	require.NotEmpty(t, docs)
-	return append(docs, "README.md")
+	require.NotEmpty(t, lab)
+	return slices.Concat(docs, lab, []string{"README.md"})
 }
 
 // TestDocumentsCompile builds every Go block of the README and of docs in a module that imports this one, as a reader would.
@@ -51,8 +58,8 @@ func TestDocumentsCompile(t *testing.T) {
 	for _, name := range documents(t) {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
-		for i, block := range goBlock.FindAllStringSubmatch(string(text), -1) {
-			program, doc := block[1], strings.TrimSuffix(filepath.Base(name), ".md")
+		for i, block := range goBlock.FindAllStringSubmatch(quote.ReplaceAllString(string(text), ""), -1) {
+			program, doc := block[1], strings.ReplaceAll(strings.TrimSuffix(name, ".md"), "/", "-")
 			if clause.MatchString(program) {
 				write(fmt.Sprintf("%s/block%d/main.go", doc, i+1), program)
 			} else { // all in one package, because go vet begins a process for each
@@ -65,6 +72,22 @@ func TestDocumentsCompile(t *testing.T) {
 	vet.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod")
 	out, err := vet.CombinedOutput()
 	require.NoError(t, err, "%s", out)
+}
+
+// TestDocumentsQuotePrograms compares each Go block below the name of a file with that file.
+func TestDocumentsQuotePrograms(t *testing.T) {
+	found := 0
+	for _, name := range documents(t) {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		for _, m := range quote.FindAllStringSubmatch(string(text), -1) {
+			program, err := os.ReadFile(m[1])
+			require.NoError(t, err)
+			assert.Contains(t, string(program), m[2], "%s quotes %s", name, m[1])
+			found++
+		}
+	}
+	require.GreaterOrEqual(t, found, 3)
 }
 
 // TestLinksOfDocumentsLead checks that every file, and every heading, that a document links to is there.
@@ -101,6 +124,30 @@ func anchors(t *testing.T, name string) (all []string) {
 	return all
 }
 
+// TestQuestionsAreAnswered looks for what docs/lab/questions.md quotes below the heading that it links to.
+func TestQuestionsAreAnswered(t *testing.T) {
+	text, err := os.ReadFile("docs/lab/questions.md")
+	require.NoError(t, err)
+	rows := regexp.MustCompile(`(?m)^\| .+ \| \[.+\]\((.+)(#.+)\) \| (.+) \|$`).FindAllStringSubmatch(string(text), -1)
+	require.GreaterOrEqual(t, len(rows), 20)
+	for _, row := range rows {
+		assert.Contains(t, section(t, filepath.Join("docs/lab", row[1]), row[2]), row[3], "%s%s", row[1], row[2])
+	}
+}
+
+// section returns the text below a heading, up to the next heading.
+func section(t *testing.T, name, anchor string) string {
+	text, err := os.ReadFile(name)
+	require.NoError(t, err)
+	for i, below := range regexp.MustCompile(`(?m)^#+ .*$`).Split(string(text), -1)[1:] {
+		if anchors(t, name)[i] == anchor {
+			return below
+		}
+	}
+	assert.Fail(t, "no such heading", "%s%s", name, anchor)
+	return ""
+}
+
 // TestGuaranteesListEveryReason compares the table of reasons with the constants.
 func TestGuaranteesListEveryReason(t *testing.T) {
 	source, err := os.ReadFile("reject.go")
@@ -131,6 +178,22 @@ func TestDocumentsCountThePresets(t *testing.T) {
 		}
 	}
 	require.GreaterOrEqual(t, found, 4)
+}
+
+// TestDocumentsCountTheSDKs checks each "21 SDKs" against the table of them.
+func TestDocumentsCountTheSDKs(t *testing.T) {
+	table, _, _ := strings.Cut(section(t, "docs/sdks.md", "#by-sdk"), "Libraries beside them:")
+	rows := strings.Count(table, "\n|") - 2
+	found := 0
+	for _, name := range documents(t) {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		for _, m := range regexp.MustCompile(`(\d+) SDKs`).FindAllStringSubmatch(string(text), -1) {
+			require.Equal(t, fmt.Sprint(rows), m[1], name)
+			found++
+		}
+	}
+	require.GreaterOrEqual(t, found, 2)
 }
 
 // Headers, servers and metrics report; they do not tell, and nobody hears them. A page that needs such a word in another sense quotes it as
@@ -168,13 +231,14 @@ func asFunction(statements, name string) string {
 		"store":        "github.com/httpthrottle/throttle/store",
 		"storetest":    "github.com/httpthrottle/throttle/store/storetest",
 		"headers":      "github.com/httpthrottle/throttle/headers",
+		"pool":         "github.com/httpthrottle/throttle/pool",
 		"redis":        "github.com/redis/go-redis/v9", "throttleredis": "github.com/httpthrottle/throttle/throttleredis",
 	}
 	given := []struct{ name, typ string }{
 		{"ctx", "context.Context"}, {"client", "*http.Client"}, {"req", "*http.Request"}, {"t", "*testing.T"},
 		{"transport", "*throttle.Transport"}, {"next", "*throttle.Transport"},
 		{"resp", "*http.Response"}, {"complete", "func(context.Context) (int64, error)"},
-		{"model", "throttle.KeyFunc"}, {"rateOfTenant", "func(string) (int64, time.Duration)"}, {"rewrite", "func(*httputil.ProxyRequest)"}, {"limiter", "*throttle.Limiter"},
+		{"server", "*http.Server"}, {"callWith", "func(*http.Client, string)"}, {"model", "throttle.KeyFunc"}, {"rateOfTenant", "func(string) (int64, time.Duration)"}, {"rewrite", "func(*httputil.ProxyRequest)"}, {"limiter", "*throttle.Limiter"},
 	}
 	var params, uses []string
 	for _, g := range given {
@@ -202,4 +266,32 @@ func asFunction(statements, name string) string {
 		}
 	}
 	return strings.Replace(body, "package statements\n", "package statements\n\n"+strings.Join(list, "\n")+"\n", 1)
+}
+
+// TestGodocIsInPlainWords checks the documentation of the public packages.
+func TestGodocIsInPlainWords(t *testing.T) {
+	lists, err := filepath.Glob("testdata/api/*.txt")
+	require.NoError(t, err)
+	for _, list := range lists {
+		dir := strings.TrimPrefix(strings.TrimSuffix(filepath.Base(list), ".txt"), "throttle")
+		files, err := filepath.Glob("." + strings.ReplaceAll(dir, "_", "/") + "/*.go")
+		require.NoError(t, err)
+		require.NotEmpty(t, files, list)
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments|parser.SkipObjectResolution)
+			require.NoError(t, err)
+			assert.NotRegexp(t, unplain, parsed.Doc.Text(), file)
+			for _, decl := range parsed.Decls {
+				switch d := decl.(type) {
+				case *ast.FuncDecl:
+					assert.NotRegexp(t, unplain, d.Doc.Text(), "%s: %s", file, d.Name)
+				case *ast.GenDecl:
+					assert.NotRegexp(t, unplain, d.Doc.Text(), file)
+				}
+			}
+		}
+	}
 }

@@ -83,10 +83,10 @@ type Rejection struct {
 	// Wait is the time until the request could have been sent: exact with one limit and an empty queue, otherwise a lower bound;
 	// math.MaxInt64 if it can never be sent. For ReasonFinal, it is the time until one request asks the server again.
 	Wait time.Duration
-	// Patience is the longest time that the request could have waited, counted from its arrival: by its MaxWait for
+	// MaxWait is the longest time that the request could have waited, counted from its arrival: by its MaxWait for
 	// ReasonNoTokens, ReasonMaxWait and ReasonHeld, by the deadline of its context for ReasonDeadline, and otherwise by the
 	// shorter of the two; 0 if there is no such bound.
-	Patience time.Duration
+	MaxWait time.Duration
 	// Most is the largest cost that the limit can pay for its key, for ReasonCost: its burst, its n or its slots; 0: not known.
 	Most int64
 	// Err is why the store of a shared limit is unreachable, for ReasonStore, and what the server said, a *FinalError, for ReasonFinal.
@@ -100,7 +100,7 @@ type Rejection struct {
 
 // rejected returns a refusal as users see it.
 func rejected(r *limiter.Refusal) *Rejection {
-	of := &Rejection{Reason: Reason(r.Reason), Limit: r.Limit.Name, Key: r.Key, Cost: r.Cost, Wait: r.Wait, Patience: r.Patience, Most: r.Most, Err: r.Err, status: r.Status, ago: r.Ago}
+	of := &Rejection{Reason: Reason(r.Reason), Limit: r.Limit.Name, Key: r.Key, Cost: r.Cost, Wait: r.Wait, MaxWait: r.Patience, Most: r.Most, Err: r.Err, status: r.Status, ago: r.Ago}
 	if r.Most > 0 {
 		switch {
 		case r.Limit.Stored == store.Bucket:
@@ -136,7 +136,7 @@ func (r *Rejection) appendText(b []byte) []byte {
 		b = appendQuoted(append(b, ", key "...), r.Key)
 	}
 	b = append(b, ": "...)
-	wait, most := rounded(r.Wait, true), rounded(r.Patience, false)
+	wait, most := rounded(r.Wait, true), rounded(r.MaxWait, false)
 	switch r.Reason {
 	case ReasonNoTokens:
 		if r.Wait == math.MaxInt64 {
@@ -144,12 +144,12 @@ func (r *Rejection) appendText(b []byte) []byte {
 		}
 		return appendDuration(appendCost(b, r.Cost), " can be paid in ", wait, ", and the request may not wait")
 	case ReasonMaxWait:
-		if r.Wait > r.Patience && r.Wait < math.MaxInt64 {
+		if r.Wait > r.MaxWait && r.Wait < math.MaxInt64 {
 			return appendDuration(appendDuration(b, "a wait of ", wait, ""), " exceeds the maximum of ", most, "")
 		}
 		return appendRest(appendDuration(b, "the wait exceeds the maximum of ", most, ""), wait)
 	case ReasonDeadline:
-		if r.Wait >= r.Patience && r.Wait < math.MaxInt64 {
+		if r.Wait >= r.MaxWait && r.Wait < math.MaxInt64 {
 			return appendDuration(appendDuration(b, "a wait of ", wait, ""), " exceeds the context's deadline (", most, " left)")
 		}
 		return appendRest(append(b, "the wait exceeds the context's deadline"...), wait)
@@ -310,7 +310,7 @@ func (r *Rejection) onlyError() bool {
 	return r.Reason == ReasonDeadline || r.Reason == ReasonCost || r.Reason == ReasonShutdown
 }
 
-// MarshalJSON returns an object with reason (its [Reason.Label]), limit, key, cost, wait and patience. Durations are in seconds;
+// MarshalJSON returns an object with reason (its [Reason.Label]), limit, key, cost, wait and max_wait. Durations are in seconds;
 // a wait is null if the request could never be sent.
 func (r Rejection) MarshalJSON() ([]byte, error) {
 	b := appendJSONString(append(make([]byte, 0, 160), `{"reason":`...), []byte(r.Reason.Label()))
@@ -323,7 +323,7 @@ func (r Rejection) MarshalJSON() ([]byte, error) {
 	} else {
 		b = strconv.AppendFloat(b, r.Wait.Seconds(), 'g', -1, 64)
 	}
-	b = strconv.AppendFloat(append(b, `,"patience":`...), r.Patience.Seconds(), 'g', -1, 64)
+	b = strconv.AppendFloat(append(b, `,"max_wait":`...), r.MaxWait.Seconds(), 'g', -1, 64)
 	return append(b, '}'), nil
 }
 

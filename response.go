@@ -17,128 +17,123 @@ import (
 	"github.com/httpthrottle/throttle/internal/quota"
 )
 
-// A result is an Answer with what only the Transport needs.
-type result struct {
-	answer limiter.Answer
-	local  bool       // an inner Transport rejected it
-	more   *bodyHints // reads more of what the server says in the body; nil: the body adds nothing
+// A sent is what has become of a request that was granted.
+type sent struct {
+	kept    *Grant // of a Receipt or a body, which has the request from then on; nil: there is none
+	resp    *http.Response
+	far     reach
+	err     error
+	answer  limiter.Answer
+	more    *bodyHints // reads more of what the server says in the body; nil: the body adds nothing
+	mayHint bool       // the response may have hints; see the method of that name
+	local   bool       // an inner Transport rejected it
+	ends    bool       // Report or the body says when the request is not in flight any more
+	done    bool       // neither the base nor a function of the user has panicked
+}
+
+// request returns the request, which was r when it was granted. A sent that pointed to r would move it to the heap.
+func (s *sent) request(r *limiter.Request) *limiter.Request {
+	if s.kept != nil {
+		return &s.kept.request
+	}
+	return r
 }
 
 // send sends a request that was granted, and reports what its response or error means.
-func (t *Transport) send(req *http.Request, r *limiter.Request) (*http.Response, reach, error) {
-	var kept *Grant // has the request where it outlives this call
-	if receipt := overridesOf(r.Context).receipt; receipt != nil {
-		kept = receipt.file(t.limiter, r)
-		r = &kept.request
+func (t *Transport) send(o *overrides, req *http.Request, r *limiter.Request) (*http.Response, reach, error) {
+	s := sent{answer: limiter.Answer{Outcome: aimd.Ignore}}
+	if o.receipt != nil {
+		s.kept = o.receipt.file(t.limiter, r)
 	}
-	var s sent
-	tracked := kept != nil || r.IsTracked()
 	defer func() {
-		if tracked && !s.returned {
-			t.abort(r, nil, &limiter.Answer{Outcome: aimd.Ignore})
+		if !s.done {
+			t.abort(s.request(r), &s)
 		}
-		if !s.open {
+		if !s.ends {
 			t.limiter.core.Finish(t.user)
 		}
 	}()
+	tracked := s.kept != nil || r.IsTracked()
 	if tracked {
-		s.resp, s.far, s.err = t.forwardWithSlots(req, r)
+		s.resp, s.far, s.err = t.forwardWithSlots(req, s.request(r))
 	} else {
 		s.resp, s.far, s.err = t.forward(req, r)
 	}
-	s.returned = true
 	s.mayHint = s.err == nil && s.resp != nil && t.mayHint(req, s.resp, r.At)
 	if tracked || s.mayHint || s.err != nil {
-		t.learn(req, r, kept, &s)
+		t.learn(req, s.request(r), tracked, &s)
 	}
+	s.done = true
 	return s.resp, s.far, s.err
 }
 
-// A sent is what became of a request that was sent.
-type sent struct {
-	resp     *http.Response
-	far      reach
-	err      error
-	returned bool // the base has returned, and not panicked
-	mayHint  bool // the response may have hints; see the method of that name
-	open     bool // the request is in flight until its body ends
-}
-
 // learn reports what a response or an error means. A response beside an error is ignored.
-func (t *Transport) learn(req *http.Request, r *limiter.Request, kept *Grant, s *sent) {
-	a := result{answer: limiter.Answer{Outcome: aimd.Ignore}}
-	tracked, done := kept != nil || r.IsTracked(), false
-	defer func() {
-		if !done { // a user's function has panicked
-			t.abort(r, s.resp, &a.answer)
-		}
-	}()
+func (t *Transport) learn(req *http.Request, r *limiter.Request, tracked bool, s *sent) {
 	resp := s.resp
 	if s.err != nil {
 		resp = nil
 	}
-	a = t.answerOf(req, resp, *s)
-	after := t.judge(r, resp, s.err, &a)
-	if a.answer.Hints != nil && !r.IsGated() {
-		t.limiter.core.ReportUngated(r, t.gateOf(req), &a.answer)
+	t.answer(req, resp, s)
+	after := t.judge(r, resp, s)
+	if s.answer.Hints != nil && !r.IsGated() {
+		t.limiter.core.ReportUngated(r, t.gateOf(req), &s.answer)
 	}
-	if resp != nil && (a.more != nil || after && !a.answer.Unsent) {
-		if kept, s.open = t.follow(req, resp, r, kept, a.more); kept != nil {
-			r = &kept.request
-		}
+	if resp != nil && (s.more != nil || after && !s.answer.Unsent) {
+		t.follow(req, resp, r, s)
 	}
-	if tracked || a.answer.Unsent {
-		t.limiter.core.Report(r, &a.answer)
+	if tracked || s.answer.Unsent {
+		r = s.request(r)
+		s.answer.Ended, s.ends = !s.ends, true
+		t.limiter.core.Report(r, &s.answer)
+		saySettled(r, &s.answer)
 	}
-	done = true
 }
 
 // judge asks the limits with Classify for the outcome of a request. It reports whether some limit is to be settled, or given back
 // slots, after the response.
-func (t *Transport) judge(r *limiter.Request, resp *http.Response, err error, a *result) (after bool) {
+func (t *Transport) judge(r *limiter.Request, resp *http.Response, s *sent) (after bool) {
 	charges := r.Charges()
 	for i := range charges {
 		li := charges[i].Limit
 		policy := t.limiter.policyOf(li)
 		after = after || li.Frees || policy.settled()
-		if policy.judge != nil && !a.local {
-			charges[i].Outcome = aimd.Outcome(policy.judge(resp, err))
+		if policy.judge != nil && !s.local {
+			charges[i].Outcome = aimd.Outcome(policy.judge(resp, s.err))
 		}
 	}
 	return after
 }
 
 // abort ends an exchange that panicked. No caller gets the response body, so it is closed.
-func (t *Transport) abort(r *limiter.Request, resp *http.Response, a *limiter.Answer) {
-	if resp != nil && resp.Body != nil {
-		defer resp.Body.Close() // last, whatever else happens; no caller could get its error
+func (t *Transport) abort(r *limiter.Request, s *sent) {
+	if s.resp != nil && s.resp.Body != nil {
+		defer s.resp.Body.Close() // last, whatever else happens; no caller could get its error
 	}
 	t.limiter.core.Free(r)
-	t.limiter.core.Report(r, a)
+	t.limiter.core.Report(r, &s.answer)
 }
 
-// answerOf returns what a response or an error means; without an error, resp is that of s.
-func (t *Transport) answerOf(req *http.Request, resp *http.Response, s sent) result {
+// answer finds out what a response or an error means; without an error, resp is that of s.
+func (t *Transport) answer(req *http.Request, resp *http.Response, s *sent) {
+	a := &s.answer
 	if s.far == reachedNoBase || resp != nil && mayBeLocal(req, resp) && isLocal(resp) {
-		return result{answer: limiter.Answer{Outcome: aimd.Ignore, Unsent: true}, local: true}
+		a.Unsent, s.local = true, true
+		return
 	}
-	var hints *quota.Hints
-	var more *bodyHints
 	if s.mayHint {
-		hints, more = t.readHints(req, resp)
+		a.Hints, s.more = t.readHints(req, resp)
 	}
-	a := result{answer: limiter.Answer{Outcome: aimd.Outcome(outcomeOf(req.Context(), resp, s.err, hints)), Unsent: s.far == reachedNoServer, Hints: hints}, more: more}
+	a.Outcome, a.Unsent = aimd.Outcome(outcomeOf(req.Context(), resp, s.err, a.Hints)), s.far == reachedNoServer
 	if s.err != nil && errors.Is(s.err, ErrThrottled) { // with which the body of a request, too, can fail
-		a.local = true
-		a.answer.Unsent = a.answer.Unsent || !hasBody(req) && !t.nested() // which would have said so
+		s.local = true
+		a.Unsent = a.Unsent || !hasBody(req) && !t.nested() // which would have said so
 	}
-	if hints != nil {
-		a.answer.Traits = t.traitsOf(req, len(hints.Quotas) > 0 && t.limiter.core.TriesModels(hostOf(req)))
+	if a.Hints != nil {
+		a.Traits = t.traitsOf(req, len(a.Hints.Quotas) > 0 && t.limiter.core.TriesModels(hostOf(req)))
 	}
-	if more != nil {
-		a.answer.Doubts = more.doubts
+	if s.more != nil {
+		a.Doubts = s.more.doubts
 	}
-	return a
 }
 
 func isLocal(resp *http.Response) bool {
@@ -151,32 +146,16 @@ func outcomeOf(ctx context.Context, resp *http.Response, err error, hints *quota
 	if err != nil || resp == nil {
 		return outcomeOfError(ctx, err)
 	}
-	switch status := resp.StatusCode; {
-	case hints != nil && hints.Final != nil: // which says nothing of a rate
-		return OutcomeIgnore
-	case hints != nil && hints.NotLimited:
-		return outcomeOfExcused(status)
-	case status == http.StatusTooManyRequests, hints != nil && hints.Limited:
-		return OutcomeThrottled
-	case status == http.StatusServiceUnavailable:
-		return OutcomeUnavailable
-	case status >= 500:
-		return OutcomeError
-	case status >= 400:
-		return OutcomeClientError
-	}
-	return OutcomeOK
-}
-
-// outcomeOfExcused returns the outcome of a response that a dialect says was not limited, although it looks so.
-func outcomeOfExcused(status int) Outcome {
 	switch {
-	case status >= 500:
-		return OutcomeError
-	case status >= 400:
-		return OutcomeClientError
+	case hints == nil:
+	case hints.Final != nil: // which says nothing of a rate
+		return OutcomeIgnore
+	case hints.NotLimited: // although it looks so
+		return outcomeOfClass(resp.StatusCode)
+	case hints.Limited:
+		return OutcomeThrottled
 	}
-	return OutcomeOK
+	return meaningOf(resp.StatusCode).outcome
 }
 
 func outcomeOfError(ctx context.Context, err error) Outcome {
@@ -202,7 +181,7 @@ func (t *Transport) mayHint(req *http.Request, resp *http.Response, granted mete
 	host := hostOf(req)
 	switch {
 	case resp.StatusCode >= 400:
-		if !t.noHints && bareOf(resp.StatusCode) != quota.NotBare {
+		if !t.noHints && meaningOf(resp.StatusCode).bare != quota.NotBare {
 			return true
 		}
 	case t.noHints || !t.sampler.reads(host, granted) && !t.limiter.core.HasHints.Load() && !t.readsAll || len(resp.Header) == 0:
@@ -214,17 +193,6 @@ func (t *Transport) mayHint(req *http.Request, resp *http.Response, granted mete
 // mayBeLocal reports whether a response may have been made by a Transport, which does so for a copy of the request.
 func mayBeLocal(req *http.Request, resp *http.Response) bool {
 	return resp.Request != nil && resp.Request != req
-}
-
-// bareOf returns what a response of that status is that says nothing about limits.
-func bareOf(status int) quota.Bare {
-	switch status {
-	case http.StatusServiceUnavailable:
-		return quota.Unavailable
-	case http.StatusForbidden:
-		return quota.Forbidden
-	}
-	return quota.NotBare
 }
 
 // A sampler bounds how many good responses are read until a server first sends rate-limit information, because to look at each
@@ -279,7 +247,7 @@ func (t *Transport) readHints(req *http.Request, resp *http.Response) (*quota.Hi
 	}
 	host := hostOf(req)
 	if t.hints.Silent(host, resp.StatusCode, resp.Header) {
-		if b := bareOf(resp.StatusCode); b != quota.NotBare && !t.noHints {
+		if b := meaningOf(resp.StatusCode).bare; b != quota.NotBare && !t.noHints {
 			return &quota.Hints{Status: resp.StatusCode, Bare: b, Given: t.sampler.gave(host)}, nil
 		}
 		return nil, nil
@@ -293,8 +261,8 @@ func (t *Transport) readHints(req *http.Request, resp *http.Response) (*quota.Hi
 		return nil, nil
 	}
 	w := t.hintsFrom(resp.StatusCode, &signal)
-	if !signal.Limited && !signal.NotLimited && (resp.StatusCode != http.StatusForbidden || len(signal.Buckets) == 0) {
-		w.Bare, w.Given = bareOf(resp.StatusCode), t.sampler.gave(host)
+	if b := meaningOf(resp.StatusCode).bare; !signal.Limited && !signal.NotLimited && (b != quota.Forbidden || len(signal.Buckets) == 0) {
+		w.Bare, w.Given = b, t.sampler.gave(host)
 	}
 	var more *bodyHints
 	if hasContent(req, resp) && (t.hints.WantsBody(host, resp.StatusCode, resp.Header) || t.units && signal.Limited && isJSON(resp) && mediaType(resp) != eventStream) {
@@ -338,7 +306,7 @@ func isEmpty(req *http.Request, resp *http.Response) bool {
 func (t *Transport) hintsFrom(status int, s *headers.Signal) *quota.Hints {
 	w := &quota.Hints{
 		Status: status, Limited: s.Limited, NotLimited: s.NotLimited, Wait: s.Wait.Value, Asked: s.RetryAfter.Known,
-		Host:   status == http.StatusServiceUnavailable || status == 529,
+		Host:   meaningOf(status).host,
 		Global: s.Scope == "global", Unit: s.Unit,
 	}
 	if s.Final {
@@ -397,7 +365,7 @@ func (m *bodyHints) report() {
 	case signal.Final:
 		m.doubts.As = aimd.Ignore
 	case signal.NotLimited:
-		m.doubts.As = aimd.Outcome(outcomeOfExcused(m.status))
+		m.doubts.As = aimd.Outcome(outcomeOfClass(m.status))
 	}
 	passed := time.Since(m.at)
 	again := !signal.Final && m.signal.Limited && signal.Wait == m.signal.Wait && len(signal.Violated) == 0 && (signal.Unit == "" || !t.units)

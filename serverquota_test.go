@@ -2,16 +2,21 @@ package throttle_test
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/headers"
 )
 
 // A tokenServer has a bucket of 1,000 tokens that refills in 100 s, and charges each request what its header X-Cost says. It keeps the estimate.
@@ -204,5 +209,123 @@ func TestADryRunOfAServerQuotaSendsAll(t *testing.T) {
 		}
 		require.Positive(t, server.refused)
 		require.Zero(t, transport.Limiter().Limits()[0].InFlight)
+	})
+}
+
+func TestASnapshotHasWhatServersReportedInTheirUnit(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		server := new(tokenServer)
+		before := used(t, server)
+		text, err := json.Marshal(before.Limiter().Snapshot())
+		require.NoError(t, err)
+		var s throttle.Snapshot
+		require.NoError(t, json.Unmarshal(text, &s))
+		after, err := throttle.New(server, throttle.WithLimit(throttle.ServerQuota("tokens", throttle.Cost(costHeader))))
+		require.NoError(t, err)
+		time.Sleep(3 * time.Second)
+		require.NoError(t, after.Limiter().Restore(s))
+		require.InDelta(t, before.Limiter().Limits()[0].Tokens, after.Limiter().Limits()[0].Tokens, 1e-6)
+		waited, status := spend(t.Context(), t, after, time.Now(), 300)
+		require.Equal(t, 200, status)
+		require.InDelta(t, 26.1, waited.Seconds(), 0.5, "102 are left, and a sixteenth stays")
+		require.Zero(t, server.refused)
+
+		none, err := throttle.New(server, throttle.WithLimit(throttle.TokenBucket(1, time.Second, throttle.Name("tokens"))))
+		require.NoError(t, err)
+		require.ErrorContains(t, none.Limiter().Restore(s), `it was saved by a limit of kind server-quota`)
+	})
+}
+
+// As the presets of hints say, models are counted separately; without one, all requests of a host are counted together.
+func TestAServerQuotaWithoutAKeyIsOfAModel(t *testing.T) {
+	for _, c := range []struct {
+		hints throttle.Option
+		want  []string
+	}{
+		{throttle.WithServerHints(headers.Auto), []string{"api.openai.com large", "api.openai.com small"}},
+		{throttle.WithServerHints(headers.OpenAI), []string{"api.openai.com large", "api.openai.com small"}},
+		{throttle.WithServerHints(), []string{"api.openai.com"}},
+	} {
+		inBubble(t, "", func(t *testing.T) {
+			tr, err := throttle.New(new(tokenServer), c.hints, throttle.WithLimit(
+				throttle.ServerQuota("tokens", throttle.Cost(costHeader)), throttle.AdaptiveInFlight(throttle.Concurrency{})))
+			require.NoError(t, err)
+			for _, model := range []string{"large", "small", "large"} { // of which the first passes no gate
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://api.openai.com/v1/responses", strings.NewReader(`{"model":"`+model+`"}`))
+				require.NoError(t, err)
+				req.Header.Set("X-Cost", "10")
+				req.Header.Set("Content-Type", "application/json")
+				resp, err := tr.RoundTrip(req)
+				require.NoError(t, err)
+				resp.Body.Close()
+			}
+			var keys []string
+			for b := range tr.Limiter().Buckets() {
+				if b.Limit == "tokens" {
+					keys = append(keys, b.Key)
+				} else {
+					require.Equal(t, "api.openai.com", b.Key)
+				}
+			}
+			require.ElementsMatch(t, c.want, keys)
+		})
+	}
+}
+
+// As docs/llm.md says: a batch that waits as if it had come an hour later lets interactive requests pass, and gets the rest of the budget.
+func TestInteractiveRequestsPassABatchOnTheBudgetOfAServer(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		server := new(tokenServer)
+		transport := used(t, server)
+		batch := throttle.ContextWithPriority(t.Context(), -360)
+		var all sync.WaitGroup
+		done := make([]time.Duration, 20)
+		began := time.Now()
+		for i := range done {
+			all.Go(func() {
+				var status int
+				done[i], status = spend(batch, t, transport, began, 100)
+				assert.Equal(t, 200, status)
+			})
+		}
+		for range 5 {
+			time.Sleep(20 * time.Second)
+			from := time.Now()
+			after, status := spend(t.Context(), t, transport, from, 100)
+			require.Equal(t, 200, status)
+			require.LessOrEqual(t, after, 10*time.Second, "as long as its own tokens take")
+		}
+		all.Wait()
+		require.Zero(t, server.refused)
+		slices.Sort(done)
+		require.InDelta(t, 250, done[len(done)-1].Seconds(), 10, "nothing of the budget is lost")
+	})
+}
+
+// As docs/llm.md says: what batches have enqueued is given back once they have ended, hours later.
+func TestABatchEndpointIsALimitOfSlotsWithACost(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		queue, err := throttle.NewLimiter(throttle.WithLimit(throttle.InFlight(2_000_000, throttle.Name("enqueued"))))
+		require.NoError(t, err)
+		began := time.Now()
+		var ended []time.Duration
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		for i := range 5 {
+			all.Go(func() {
+				time.Sleep(time.Duration(i) * time.Second)
+				grant, err := queue.Acquire(t.Context(), throttle.Ask{Costs: map[string]int64{"enqueued": 900_000}})
+				if !assert.NoError(t, err) {
+					return
+				}
+				defer grant.Done()
+				time.Sleep(3 * time.Hour)
+				mu.Lock()
+				defer mu.Unlock()
+				ended = append(ended, time.Since(began))
+			})
+		}
+		all.Wait()
+		require.Equal(t, []time.Duration{3 * time.Hour, 3*time.Hour + time.Second, 6 * time.Hour, 6*time.Hour + time.Second, 9 * time.Hour}, ended)
 	})
 }

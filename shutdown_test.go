@@ -417,6 +417,37 @@ func TestNoRequestIsInFlightForever(t *testing.T) {
 	}
 }
 
+// A request whose outcome is reported ends once, also if a function panics while it is reported.
+func TestARequestEndsOnceWhateverPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answers := []*http.Response{says(200), says(200), says(429, "Retry-After", "60")}
+		base := serverFunc(func(*http.Request) (resp *http.Response) {
+			resp, answers = answers[0], answers[1:]
+			return resp
+		})
+		hook := throttle.WithHooks(throttle.Hooks{OnHold: func(e throttle.HoldEvent) {
+			if e.Source == throttle.SourceAdaptive { // of the report of the outcome
+				panic("hold")
+			}
+		}})
+		tr := transportTo(t, base, hook, throttle.WithLimit(throttle.Adaptive(throttle.AIMD{}, throttle.Classify(
+			func(resp *http.Response, _ error) throttle.Outcome {
+				switch {
+				case len(answers) == 2:
+					panic("classify")
+				case resp.StatusCode == 429:
+					return throttle.OutcomeThrottled
+				}
+				return throttle.OutcomeOK
+			}))))
+		require.PanicsWithValue(t, "classify", func() { _, _ = tr.RoundTrip(request(t.Context())) })
+		_, err := tr.RoundTrip(request(t.Context()))
+		require.NoError(t, err)
+		require.PanicsWithValue(t, "hold", func() { _, _ = tr.RoundTrip(request(t.Context())) })
+		require.NoError(t, tr.Shutdown(t.Context()))
+	})
+}
+
 type panicking struct{}
 
 func request(ctx context.Context) *http.Request {

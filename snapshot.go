@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/allowance"
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/concurrency"
 	"github.com/httpthrottle/throttle/internal/meter"
@@ -22,8 +23,8 @@ import (
 // [Limiter.LoadFile] keep it in a file. To keep it elsewhere, marshal it as JSON, which has a version and is readable, but whose
 // members are no part of this API.
 //
-// It contains keys as the KeyFuncs returned them, so KeyFuncs should hash secrets. Of what servers reported it contains holds,
-// and quotas without a name: a quota with a name is reported again by the first response that names it.
+// It contains keys as the KeyFuncs returned them, so KeyFuncs should hash secrets. Of what servers reported it contains holds, what was
+// learned by a [ServerQuota], and quotas without a name: a quota with a name is reported again by the first response that names it.
 //
 // Every request that was granted before [Snapshot.Taken] counts, in every limit. The buckets are read one after the other, so a
 // request that was granted a little later counts in some limits and not in others. Requests that are granted after their bucket
@@ -105,15 +106,42 @@ func (l *Limiter) appendSaved(all []saved.Bucket, b *bucket.Bucket, now, began m
 		x := m.Snapshot()
 		s.Learned = &saved.Learned{InFlight: x.N, Ceiling: x.Ceiling, Latency: x.Latency}
 		s.Held = time.Duration(max(0, b.HeldAlone()-now))
+	case *allowance.Meter:
+		s.Quota = savedQuota(m.Save(now))
 	default:
 		if s.Held == 0 {
 			return all
 		}
 	}
-	if _, full := b.Meter.Matters(now); s.Held > 0 || s.Learned != nil || full > now {
+	s.Share = b.Share().Part()
+	if _, full := b.Meter.Matters(now); s.Held > 0 || s.Learned != nil || s.Share > 0 || full > now {
 		all = append(all, s)
 	}
 	return all
+}
+
+// savedQuota returns the form of what was learned of a ServerQuota.
+func savedQuota(x allowance.Learned) *saved.Reported {
+	q := &saved.Reported{Took: x.Took, Held: x.Held}
+	for i, h := range x.Hidden {
+		q.Hidden[i] = saved.Hidden(h)
+	}
+	for _, p := range x.Parts {
+		q.Parts = append(q.Parts, saved.Part(p))
+	}
+	return q
+}
+
+// learnedQuota undoes savedQuota.
+func learnedQuota(q *saved.Reported) allowance.Learned {
+	x := allowance.Learned{Took: q.Took, Held: q.Held}
+	for i, h := range q.Hidden {
+		x.Hidden[i] = allowance.Hidden(h)
+	}
+	for _, p := range q.Parts {
+		x.Parts = append(x.Parts, allowance.Part(p))
+	}
+	return x
 }
 
 // saveServers returns what servers reported about some accounts.
@@ -189,18 +217,21 @@ func (l *Limiter) restoreBucket(s *saved.Bucket, since int64) error {
 	switch {
 	case s.Kind != "" && s.Kind != kind:
 		return fmt.Errorf("it was saved by a limit of kind %s, and this one is of kind %s", s.Kind, kind)
-	case (s.Learned != nil) != li.Learns:
+	case (s.Learned != nil) != li.Learns, (s.Quota != nil) != (li.Unit != ""):
 		return errNoFit
 	case li.Store != nil:
 		return errors.New("the limit is Shared: its store keeps what was spent")
 	case s.Held < 0:
 		return fmt.Errorf("a hold of %v is impossible", s.Held)
+	case !(s.Share >= 0 && s.Share <= 1):
+		return fmt.Errorf("a share of %v of the estimates is impossible", s.Share)
 	case s.Learned != nil && s.Learned.Paused < 0:
 		return fmt.Errorf("a pause of %v is impossible", s.Learned.Paused)
 	case s.After < 0:
 		return errBefore(s.After)
 	}
 	return l.core.Restore(li, string(s.Key), int64(s.Held)-since, func(b *bucket.Bucket, now meter.Instant) error {
+		b.RestoreShare(now, bucket.ShareOfPart(s.Share))
 		return restoreMeter(b.Meter, s, since, now)
 	})
 }
@@ -222,6 +253,10 @@ func restoreMeter(m meter.Meter, s *saved.Bucket, since int64, now meter.Instant
 	case *concurrency.Meter:
 		x := s.Learned
 		if !m.Learn(now, concurrency.Learned{N: x.InFlight, Ceiling: x.Ceiling, Latency: x.Latency}) {
+			return errNoFit
+		}
+	case *allowance.Meter:
+		if !m.Restore(now, since, learnedQuota(s.Quota)) {
 			return errNoFit
 		}
 	}
@@ -272,7 +307,7 @@ func restoreAccount(a *quota.Account, s *saved.Server, since int64, now meter.In
 // SaveFile writes a [Limiter.Snapshot] to a file as JSON, readable only by its owner. Another process that reads the file, and
 // one that is killed meanwhile, finds the old Snapshot or the new one, whole: the file is written beside the old one, under a
 // name of its own, flushed to the disk and then renamed. So a save at intervals and one at the end of the program do not disturb
-// each other; the file is that of the save that ends last.
+// each other; the save that ends last counts.
 func (l *Limiter) SaveFile(name string) (err error) {
 	text, err := json.Marshal(l.Snapshot())
 	if err != nil {

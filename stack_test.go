@@ -26,7 +26,7 @@ import (
 //
 // Stacks begin as large as others have become: hence a process for each measurement. A goroutine that waits for a lock needs more, so
 // the least of three counts: on a busy machine some goroutines are stopped while they have the lock. The race detector's frames are larger.
-func TestMemoryOfAWaiter(t *testing.T) {
+func TestMemoryOfAWaiter(t *testing.T) { // slow: it starts a million goroutines
 	one := []throttle.Limit{throttle.TokenBucket(1, time.Hour, throttle.Initial(0))}
 	two := append(one, throttle.SlidingWindow(1, time.Minute))
 	for _, c := range []struct {

@@ -131,6 +131,11 @@ func TestAPaceSuitsServersThatEstimate(t *testing.T) {
 		require.GreaterOrEqual(t, share, 0.92)
 		require.LessOrEqual(t, refused, 0.025)
 	})
+	atEach(t, estimated, []int64{5, 10}, func(t *testing.T, s *strictServer, n int64, per time.Duration) {
+		share, refused := s.saturated(t, throttle.Pace(n-1, per))
+		require.GreaterOrEqual(t, share, 0.78)
+		require.LessOrEqual(t, refused, 0.015)
+	})
 	atEach(t, estimated, []int64{20, 60}, func(t *testing.T, s *strictServer, n int64, per time.Duration) {
 		_, refused := s.saturated(t, throttle.SlidingWindow(n, per))
 		require.LessOrEqual(t, refused, 0.51)

@@ -22,20 +22,20 @@ import (
 func TestRejectionTextsNameTheRightNumbers(t *testing.T) {
 	for want, r := range map[string]throttle.Rejection{
 		`limit "rpm": cost 2 can be paid in 1.235s, and the request may not wait`:                           {Reason: throttle.ReasonNoTokens, Cost: 2, Wait: 1234567890},
-		`limit "rpm": a wait of 3s exceeds the maximum of 2s`:                                               {Reason: throttle.ReasonMaxWait, Wait: 3 * time.Second, Patience: 2 * time.Second},
-		`limit "rpm": the wait exceeds the maximum of 24h0m0s`:                                              {Reason: throttle.ReasonMaxWait, Patience: 24 * time.Hour},
-		`limit "rpm": the wait exceeds the maximum of 24h0m0s; the request could be sent in 2s`:             {Reason: throttle.ReasonMaxWait, Wait: 2 * time.Second, Patience: 24 * time.Hour},
-		`limit "rpm": a wait of 1m0s exceeds the context's deadline (5s left)`:                              {Reason: throttle.ReasonDeadline, Wait: time.Minute, Patience: 5 * time.Second},
-		`limit "rpm": the wait exceeds the context's deadline; the request could be sent in 1s`:             {Reason: throttle.ReasonDeadline, Wait: time.Second, Patience: 5 * time.Second},
+		`limit "rpm": a wait of 3s exceeds the maximum of 2s`:                                               {Reason: throttle.ReasonMaxWait, Wait: 3 * time.Second, MaxWait: 2 * time.Second},
+		`limit "rpm": the wait exceeds the maximum of 24h0m0s`:                                              {Reason: throttle.ReasonMaxWait, MaxWait: 24 * time.Hour},
+		`limit "rpm": the wait exceeds the maximum of 24h0m0s; the request could be sent in 2s`:             {Reason: throttle.ReasonMaxWait, Wait: 2 * time.Second, MaxWait: 24 * time.Hour},
+		`limit "rpm": a wait of 1m0s exceeds the context's deadline (5s left)`:                              {Reason: throttle.ReasonDeadline, Wait: time.Minute, MaxWait: 5 * time.Second},
+		`limit "rpm": the wait exceeds the context's deadline; the request could be sent in 1s`:             {Reason: throttle.ReasonDeadline, Wait: time.Second, MaxWait: 5 * time.Second},
 		`limit "rpm": the queue is full`:                                                                    {Reason: throttle.ReasonQueueFull},
 		`limit "rpm": the queue is full; the request could be sent in 9s`:                                   {Reason: throttle.ReasonQueueFull, Wait: 9 * time.Second},
 		`limit "rpm": cost 1 cannot be paid now, it is not known when it can, and the request may not wait`: {Reason: throttle.ReasonNoTokens, Cost: 1, Wait: math.MaxInt64},
-		`limit "rpm": the wait exceeds the maximum of 1m0s; when the request could be sent is not known`:    {Reason: throttle.ReasonMaxWait, Wait: math.MaxInt64, Patience: time.Minute},
+		`limit "rpm": the wait exceeds the maximum of 1m0s; when the request could be sent is not known`:    {Reason: throttle.ReasonMaxWait, Wait: math.MaxInt64, MaxWait: time.Minute},
 		`limit "rpm": cost -1 is negative`:                                                                  {Reason: throttle.ReasonCost, Cost: -1, Wait: math.MaxInt64},
 		`limit "rpm": cost 6 exceeds what the limit can ever pay`:                                           {Reason: throttle.ReasonCost, Cost: 6, Wait: math.MaxInt64},
 		`limit "rpm": cost 6 exceeds 5, the most that the limit can pay at once`:                            {Reason: throttle.ReasonCost, Cost: 6, Most: 5, Wait: math.MaxInt64},
 		`limit "rpm": held for 1h0m0s`:                                                                      {Reason: throttle.ReasonHeld, Wait: time.Hour},
-		`limit "rpm": held for 1h0m0s, and the maximum wait is 1m0s`:                                        {Reason: throttle.ReasonHeld, Wait: time.Hour, Patience: time.Minute},
+		`limit "rpm": held for 1h0m0s, and the maximum wait is 1m0s`:                                        {Reason: throttle.ReasonHeld, Wait: time.Hour, MaxWait: time.Minute},
 		`limit "rpm", key "a\"b": no room for another key; raise WithMaxKeys`:                               {Reason: throttle.ReasonKeys, Key: `a"b`},
 		`limit "rpm": rejected: Reason(99)`:                                                                 {Reason: 99},
 	} {
@@ -56,13 +56,13 @@ func TestAPatienceThatEndsInTheQueueIsNamed(t *testing.T) {
 }
 
 func TestARejectionIsReadByMachines(t *testing.T) {
-	r := &throttle.Rejection{Reason: throttle.ReasonNoTokens, Limit: "r\"\\\n\xff€", Key: "k", Cost: 2, Wait: 1500 * time.Millisecond, Patience: time.Second}
+	r := &throttle.Rejection{Reason: throttle.ReasonNoTokens, Limit: "r\"\\\n\xff€", Key: "k", Cost: 2, Wait: 1500 * time.Millisecond, MaxWait: time.Second}
 	text, err := json.Marshal(r)
 	require.NoError(t, err)
-	assert.JSONEq(t, `{"reason":"no_tokens","limit":"r\"\\\n\ufffd€","key":"k","cost":2,"wait":1.5,"patience":1}`, string(text))
+	assert.JSONEq(t, `{"reason":"no_tokens","limit":"r\"\\\n\ufffd€","key":"k","cost":2,"wait":1.5,"max_wait":1}`, string(text))
 	text, err = json.Marshal(throttle.Rejection{Reason: throttle.ReasonCost, Limit: "x", Cost: 3, Wait: math.MaxInt64})
 	require.NoError(t, err)
-	assert.JSONEq(t, `{"reason":"cost","limit":"x","key":"","cost":3,"wait":null,"patience":0}`, string(text))
+	assert.JSONEq(t, `{"reason":"cost","limit":"x","key":"","cost":3,"wait":null,"max_wait":0}`, string(text))
 
 	var log bytes.Buffer
 	slog.New(slog.NewTextHandler(&log, nil)).Info("x", "rejection", &throttle.Rejection{Reason: throttle.ReasonCost, Limit: "tpm", Cost: 9, Wait: math.MaxInt64})

@@ -29,7 +29,7 @@ type Transport struct {
 	exempt  func(*http.Request) bool
 	hints   *headers.Reader
 	noHints bool
-	plain   []limiter.Charge // of each request without overrides in its context; nil: functions return keys or costs
+	plain   []limiter.Charge // of each request without overrides in its context; nil: they differ
 	units   bool             // some limit is in a unit of servers
 	byHost  bool             // some limit counts requests without a key by host
 
@@ -79,7 +79,9 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	}
 	t.byHost = t.key == nil && slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.key == nil && p.rule.Hosted })
 	t.units = slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.rule.Unit != "" })
-	t.plain = t.plainCharges()
+	if !t.byHost {
+		t.plain = t.plainCharges()
+	}
 	t.connections.learn(base)
 	t.observer = t.limiter.observer
 	if c.limiter != nil {
@@ -90,7 +92,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	return t, nil
 }
 
-// plainCharges returns what each request is charged, if no function returns keys or costs.
+// plainCharges returns what each request is charged if no function returns keys or costs; nil: one does.
 func (t *Transport) plainCharges() []limiter.Charge {
 	policies := t.limiter.own()
 	plain := new(limiter.Request)
@@ -99,7 +101,7 @@ func (t *Transport) plainCharges() []limiter.Charge {
 		if p.key != nil || p.cost != nil || t.key != nil || t.cost != nil {
 			return nil
 		}
-		p.chargeTo(plain, "", 1)
+		plain.Add(p.at, "", 1)
 	}
 	return plain.Charges()
 }
@@ -159,9 +161,8 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // roundTrip is RoundTrip, and reports how far the request got. If a function of the user panics, the request is not sent.
 //
-// What a request needs that is granted immediately has left the stack before another one waits, because 100,000 requests may wait.
-// What is called before that is called one after the other, and not one by the other, because a goroutine that waits keeps the
-// largest stack that it has needed.
+// A goroutine that waits keeps the largest stack that it has needed, and 100,000 may wait. So arrive, which sends a request that need
+// not wait, returns before another one waits, and the other steps are called one after the other instead of one by the other.
 func (t *Transport) roundTrip(req *http.Request) (resp *http.Response, far reach, err error) {
 	t.mustBeMade()
 	sent := false
@@ -172,6 +173,7 @@ func (t *Transport) roundTrip(req *http.Request) (resp *http.Response, far reach
 	}()
 	o := overridesOf(req.Context())
 	if t.isExempt(o, req) {
+		t.exempted.Add(1)
 		sent = true
 		return t.sendOn(req)
 	}
@@ -188,7 +190,7 @@ func (t *Transport) roundTrip(req *http.Request) (resp *http.Response, far reach
 		return t.turnAway(req, err, w.Rejected())
 	}
 	sent = true
-	return t.sendWaited(req, w)
+	return t.sendWaited(o, req, w)
 }
 
 // arrive sends a request if it can go immediately, or rejects it if it may not wait. Otherwise it is to wait as w.
@@ -204,7 +206,7 @@ func (t *Transport) arrive(o *overrides, req *http.Request, sent *bool) (w *limi
 	switch {
 	case granted:
 		*sent = true
-		resp, far, err = t.send(req, &r)
+		resp, far, err = t.send(o, req, &r)
 	case err != nil:
 		resp, far, err = t.turnAway(req, err, rejected)
 	default:
@@ -213,13 +215,9 @@ func (t *Transport) arrive(o *overrides, req *http.Request, sent *bool) (w *limi
 	return w, resp, far, err
 }
 
-// isExempt reports whether no limit applies to a request, and counts it then.
+// isExempt reports whether no limit applies to a request.
 func (t *Transport) isExempt(o *overrides, req *http.Request) bool {
-	if !o.exempt && (t.exempt == nil || !t.exempt(req)) {
-		return false
-	}
-	t.exempted.Add(1)
-	return true
+	return o.exempt || t.exempt != nil && t.exempt(req)
 }
 
 // isHinted reports whether requests pass gates before they wait.
@@ -258,9 +256,23 @@ func (t *Transport) prepare(o *overrides, req *http.Request, r *limiter.Request,
 	} else {
 		t.charge(o, req, r, gate)
 	}
-	if t.byHost {
-		r.SetHost(orNoKey(ByHost(req)))
+}
+
+// accountOf returns by what a server counts a request in a unit of its own: the host, and the parts by which the API is known to count
+// requests separately.
+func (t *Transport) accountOf(req *http.Request, host string, gate *quota.Key) string {
+	apart := ""
+	switch {
+	case !t.units || req.URL == nil:
+	case gate != nil:
+		apart = gate.Apart
+	default:
+		apart = partsOf(req, t.hints.Parts(host))
 	}
+	if apart == "" {
+		return host
+	}
+	return host + " " + apart
 }
 
 // waiter returns a request as one that waits.
@@ -292,10 +304,10 @@ func (t *Transport) findGate(req *http.Request, w *limiter.Waiter) {
 }
 
 // sendWaited sends a request that has waited.
-func (t *Transport) sendWaited(req *http.Request, w *limiter.Waiter) (*http.Response, reach, error) {
+func (t *Transport) sendWaited(o *overrides, req *http.Request, w *limiter.Waiter) (*http.Response, reach, error) {
 	r := limiter.Request{Context: req.Context()}
 	w.Take(&r)
-	return t.send(req, &r)
+	return t.send(o, req, &r)
 }
 
 // turnAway returns the response or the error for a request that is not sent, because of a Rejection or of the end of its context.
@@ -318,6 +330,11 @@ func closeBody(req *http.Request) {
 // charge adds what a request costs in each limit, and its keys to those of its gate.
 func (t *Transport) charge(o *overrides, req *http.Request, r *limiter.Request, gate *quota.Key) {
 	key, shared := t.keyOf(o, req), t.costOf(o, req)
+	host, account := "", ""
+	if t.byHost {
+		host = orNoKey(ByHost(req))
+		account = t.accountOf(req, host, gate)
+	}
 	policies := t.limiter.own()
 	for i := range policies {
 		by, cost := &policies[i], shared
@@ -329,7 +346,11 @@ func (t *Transport) charge(o *overrides, req *http.Request, r *limiter.Request, 
 		}
 		key := by.keyOf(req, key)
 		if cost != 0 {
-			by.chargeTo(r, key, cost)
+			unkeyed := host
+			if by.rule.Unit != "" {
+				unkeyed = account
+			}
+			by.chargeTo(r, key, unkeyed, cost)
 		}
 		if gate != nil {
 			gate.Join(i, key)
@@ -374,11 +395,11 @@ func (p *policy) costOf(o *overrides, req *http.Request, shared int64) int64 {
 	return shared
 }
 
-// chargeTo adds a charge of the limit. Without a key, limits that learn count requests by host, because no host shows anything of
-// another one; others count them together.
-func (p *policy) chargeTo(r *limiter.Request, key string, cost int64) {
+// chargeTo adds a charge of the limit. Without a key, limits that learn count requests by host or account, because no host shows
+// anything of another one; others count them together.
+func (p *policy) chargeTo(r *limiter.Request, key, unkeyed string, cost int64) {
 	if key == "" && p.rule.Hosted {
-		r.AddByHost(p.at, cost)
+		r.AddByHost(p.at, unkeyed, cost)
 	} else {
 		r.Add(p.at, key, cost)
 	}

@@ -420,7 +420,7 @@ func (s *closingServer) serve(conn net.Conn) {
 }
 
 // net/http sends a request again whose idle connection the server closed. The error is that of the second connection.
-func TestARequestThatAServerTookBeforeItWentDownIsCharged(t *testing.T) {
+func TestARequestThatAServerTookBeforeItWentDownIsCharged(t *testing.T) { // slow: it takes seconds of real time
 	for name, wrap := range dialBases {
 		t.Run(name, func(t *testing.T) {
 			s := newClosingServer(t, "127.0.0.1:0")

@@ -14,11 +14,14 @@ import (
 func Parse(status int, h http.Header, now time.Time) Signal {
 	for name := range h {
 		if concerns(name) {
-			return new(Dialect).read(status, h, nil, now)
+			return generic.read(status, h, nil, now)
 		}
 	}
 	return silent(status)
 }
+
+// generic is the dialect of servers that have none of their own. It is not to be changed.
+var generic Dialect
 
 // silent is the signal of a response that has nothing but its status.
 func silent(status int) Signal {
@@ -57,6 +60,9 @@ type reading struct {
 	groups     []*group
 	unit       string    // see Signal.Unit
 	names      [3]string // what the default bucket is called, by resource, bucket, name
+
+	few   [4]entry // room for the entries of most responses
+	first group    // room for the group of most responses
 }
 
 // An entry is a header that concerns limits, with what its name says.
@@ -94,6 +100,7 @@ func (d *Dialect) read(status int, h http.Header, body []byte, now time.Time) Si
 func (r *reading) collect() {
 	const most = 4 * maxHeaders // names in any case
 	full := false               // the first of them are in order
+	r.entries = r.few[:0]
 	for name, lines := range r.header {
 		if !r.dialect.concerns(name) && !equalFold(name, "date") && !equalFold(name, "age") {
 			continue
@@ -291,7 +298,11 @@ func (r *reading) group(prefix, name string) *group {
 			return g
 		}
 	}
-	g := &group{prefix: prefix, name: name}
+	g := &r.first
+	if len(r.groups) > 0 {
+		g = new(group)
+	}
+	g.prefix, g.name = prefix, name
 	r.groups = append(r.groups, g)
 	return g
 }

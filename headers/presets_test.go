@@ -1,9 +1,15 @@
 package headers_test
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle/headers"
 )
@@ -92,6 +98,17 @@ func TestPresetsKnowTheirAPIs(t *testing.T) {
 			[]string{"X-Rate-Limit: 700", "X-Rate-Limit-Remaining: 699", "Zendesk-RateLimit-Tickets-Index: total=100; remaining=0; resets=41"},
 			true, seconds(41), "",
 		},
+		{
+			"refused", headers.GitLab, 429, "",
+			[]string{"RateLimit-Limit: 600", "RateLimit-Observed: 601", "RateLimit-Remaining: 0", "RateLimit-Reset: 1795176030", "Retry-After: 30"},
+			true, seconds(30), "",
+		},
+		{
+			"refused", headers.Jira, 429, "", []string{"X-RateLimit-NearLimit: true", "RateLimit-Reason: jira-burst-based", "Retry-After: 5"}, true, seconds(5), "jira-burst-based",
+		},
+		{
+			"no pulls left", headers.Docker, 429, "", []string{"RateLimit-Limit: 100;w=21600", "RateLimit-Remaining: 0;w=21600"}, true, unknown, "",
+		},
 	} {
 		got := with(c.preset.Dialect(), c.status, c.body, c.lines...)
 		assert.Equal(t, c.limited, got.Limited, "%s: %s", c.preset, c.name)
@@ -171,4 +188,30 @@ func TestOneRuleReadsManyAPIs(t *testing.T) {
 	} {
 		assert.Equal(t, c.want, parse(200, c.lines...).Buckets, name)
 	}
+}
+
+// A preset that is not listed is no choice of Auto, and one without a response of its API is a guess.
+func TestEachPresetIsListedAndTested(t *testing.T) {
+	source, err := os.ReadFile("presets.go")
+	require.NoError(t, err)
+	var tests strings.Builder
+	files, err := filepath.Glob("*_test.go")
+	require.NoError(t, err)
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		tests.Write(text)
+	}
+	for _, c := range responses(t) {
+		fmt.Fprintf(&tests, "%q\n", c.Preset)
+	}
+	found := 0
+	for _, m := range regexp.MustCompile(`(?m)^\t(\w+) +Preset = "(.+)"`).FindAllStringSubmatch(string(source), -1) {
+		if preset := headers.Preset(m[2]); preset != headers.Generic && preset != headers.Auto {
+			assert.Contains(t, headers.Presets(), preset)
+			assert.Regexp(t, fmt.Sprintf(`headers\.%s\b|%q`, m[1], preset), tests.String(), "no test has a response of %s", preset)
+			found++
+		}
+	}
+	assert.Len(t, headers.Presets(), found)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/headers"
 	"github.com/httpthrottle/throttle/pool"
+	"github.com/httpthrottle/throttle/retry"
 )
 
 // A bearer sets the token of an account.
@@ -89,4 +90,29 @@ func Example_deployments() {
 	fmt.Println(members[0].Transport.Stats().Granted, "by the reserved one,", model.sent.Load(), "in all")
 	// Output:
 	// 30 by the reserved one, 100 in all
+}
+
+// A request that one deployment refuses is sent by the other one immediately, although the server asked to wait for a minute.
+func ExamplePool_Retrying() {
+	busy := &server{status: http.StatusTooManyRequests, header: http.Header{"Retry-After": {"60"}}}
+	free := &server{}
+	p, err := pool.New([]pool.Member{
+		{Name: "busy", Transport: throttle.Must(throttle.New(busy))},
+		{Name: "free", Transport: throttle.Must(throttle.New(free)), After: time.Millisecond},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	client := retry.NewClient(p) // calls p.Retrying
+	start := time.Now()
+	resp, err := client.Get("https://models.example.com/v1/models")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	resp.Body.Close()
+	fmt.Println(resp.StatusCode, client.Policy.Stats().Attempts, "attempts, without a wait:", time.Since(start) < 10*time.Second)
+	// Output:
+	// 200 2 attempts, without a wait: true
 }

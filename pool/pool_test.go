@@ -4,10 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -73,7 +71,7 @@ func get(ctx context.Context, p *pool.Pool) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return resp.StatusCode, nil
+	return resp.StatusCode, resp.Body.Close()
 }
 
 // A request waits at all members and is sent by the first that is due, to the nanosecond, and it is charged nowhere else.
@@ -115,60 +113,6 @@ func TestARequestGoesByTheFirstMemberThatIsDue(t *testing.T) {
 	})
 }
 
-// load has 64 callers send requests of 100 to 2,000 tokens for ten minutes. It returns the tokens that were sent, and the time that
-// 99 of 100 calls take at most.
-func load(t *testing.T, base func(t *testing.T) http.RoundTripper) (tokens int64, p99 time.Duration) {
-	synctest.Test(t, func(t *testing.T) {
-		rt := base(t)
-		end := time.Now().Add(10 * time.Minute)
-		var mu sync.Mutex
-		var took []time.Duration
-		var all sync.WaitGroup
-		for i := range 64 {
-			all.Go(func() {
-				r := rand.New(rand.NewPCG(1, uint64(i)))
-				for time.Now().Before(end) {
-					cost, start := 100+r.Int64N(1900), time.Now()
-					req, _ := http.NewRequestWithContext(throttle.ContextWithCost(t.Context(), cost), http.MethodGet, "http://api.example.com/", nil)
-					resp, err := rt.RoundTrip(req)
-					if !assert.NoError(t, err) {
-						return
-					}
-					assert.Equal(t, 200, resp.StatusCode)
-					mu.Lock()
-					if took = append(took, time.Since(start)); !time.Now().After(end) {
-						tokens += cost
-					}
-					mu.Unlock()
-				}
-			})
-		}
-		all.Wait()
-		slices.Sort(took)
-		p99 = took[len(took)*99/100]
-	})
-	return tokens, p99
-}
-
-// Three deployments of 30,000, 90,000 and 240,000 tokens a minute are worth as much as one of the sum, and calls take as long.
-func TestDeploymentsAreWorthTheirSum(t *testing.T) {
-	s := &server{takes: 500 * time.Millisecond}
-	bucket := func(n int64) throttle.Option {
-		return limit(throttle.TokenBucket(n, time.Minute, throttle.Burst(n/10)))
-	}
-	tokens, p99 := load(t, func(t *testing.T) http.RoundTripper {
-		var members []pool.Member
-		for _, n := range []int64{30_000, 90_000, 240_000} {
-			members = append(members, member(t, fmt.Sprint(n), s, bucket(n)))
-		}
-		return of(t, members)
-	})
-	sum, p99One := load(t, func(t *testing.T) http.RoundTripper { return member(t, "one", s, bucket(360_000)).Transport })
-	t.Logf("%.1f %% of what one budget sends; p99 %v, %v with one", 100*float64(tokens)/float64(sum), p99, p99One)
-	require.GreaterOrEqual(t, float64(tokens), .99*float64(sum))
-	require.LessOrEqual(t, float64(p99), 1.2*float64(p99One))
-}
-
 func codes(t *testing.T, p *pool.Pool, n int) {
 	t.Helper()
 	for range n {
@@ -176,65 +120,6 @@ func codes(t *testing.T, p *pool.Pool, n int) {
 		require.NoError(t, err)
 		require.Equal(t, 200, status)
 	}
-}
-
-// A member that is held, or whose queue is long, is left; the others send its share immediately.
-func TestAMemberThatCannotSendIsLeft(t *testing.T) {
-	for name, stop := range map[string]func(m pool.Member, s *server){
-		"held by the user": func(m pool.Member, _ *server) { m.Transport.Limiter().HoldAll(time.Hour) },
-		"held by the server": func(m pool.Member, s *server) {
-			s.status, s.header = 429, http.Header{"Retry-After": {"3600"}}
-			req, _ := http.NewRequest(http.MethodGet, "http://api.example.com/v1", nil)
-			_, _ = m.Transport.RoundTrip(req)
-		},
-		"final": func(m pool.Member, s *server) {
-			s.status, s.header = 402, http.Header{"Retry-After": {"3600"}}
-			req, _ := http.NewRequest(http.MethodGet, "http://api.example.com/v1", nil)
-			_, _ = m.Transport.RoundTrip(req)
-			s.status = 200 // whether it is heeded or not, no request is lost
-		},
-		"shut down": func(m pool.Member, _ *server) { _ = m.Transport.Shutdown(context.Background()) },
-		"down": func(_ pool.Member, s *server) {
-			s.err = &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				bad, good := &server{}, &server{}
-				slots := throttle.InFlight(2, throttle.Name("slots"))
-				rate := throttle.TokenBucket(10, time.Second, throttle.Burst(1))
-				members := []pool.Member{member(t, "bad", bad, throttle.WithLimit(rate, slots)), member(t, "good", good, throttle.WithLimit(rate, slots))}
-				p := of(t, members)
-				codes(t, p, 4)
-				stop(members[0], bad)
-				time.Sleep(time.Second)
-				start := time.Now()
-				codes(t, p, 50)
-				require.LessOrEqual(t, time.Since(start), 5*time.Second)
-			})
-		})
-	}
-}
-
-// A member whose slots are taken because it is slow delays only the requests that it has.
-func TestASlowMemberDelaysNoOtherRequest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		slots := limit(throttle.InFlight(2))
-		p := of(t, []pool.Member{member(t, "slow", &server{takes: time.Hour}, slots), member(t, "quick", &server{takes: time.Second}, slots)})
-		var quick atomic.Int64
-		var all sync.WaitGroup
-		for range 42 {
-			all.Go(func() {
-				_, err := get(t.Context(), p)
-				assert.NoError(t, err)
-				quick.Add(1)
-			})
-		}
-		time.Sleep(20 * time.Second)
-		synctest.Wait()
-		require.EqualValues(t, 40, quick.Load())
-		all.Wait()
-	})
 }
 
 // A request that waits moves to a member that is added, and from one that is removed, without being lost.
@@ -349,29 +234,31 @@ func TestStickyAndWeights(t *testing.T) {
 
 // A body is sent once. If a member could not be reached, the next one gets it from GetBody.
 func TestBodies(t *testing.T) {
-	down := &server{err: &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}}
-	up := &server{}
-	bad := member(t, "bad", down)
-	good := member(t, "good", up)
-	good.After = time.Hour // the other one is tried first
-	p := of(t, []pool.Member{bad, good})
-	req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.example.com/", strings.NewReader("text"))
-	resp, err := p.RoundTrip(req)
-	require.NoError(t, err)
-	require.Equal(t, 200, resp.StatusCode)
-	require.EqualValues(t, 4, up.read.Load())
-	require.EqualValues(t, 1, down.sent.Load())
+	synctest.Test(t, func(t *testing.T) {
+		down := &server{err: &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}}
+		up := &server{}
+		bad := member(t, "bad", down)
+		good := member(t, "good", up)
+		good.After = time.Hour // the other one is tried first
+		p := of(t, []pool.Member{bad, good})
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.example.com/", strings.NewReader("text"))
+		resp, err := p.RoundTrip(req)
+		require.NoError(t, err)
+		require.Equal(t, 200, resp.StatusCode)
+		require.EqualValues(t, 4, up.read.Load())
+		require.EqualValues(t, 1, down.sent.Load())
 
-	p = of(t, []pool.Member{bad, good}) // which does not know that it is down
-	req, _ = http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.example.com/", io.NopCloser(strings.NewReader("text")))
-	_, err = p.RoundTrip(req)
-	require.ErrorContains(t, err, `pool: member "bad": `)
-	require.ErrorContains(t, err, "pool: the request has a body and no GetBody, so it cannot be sent by another member")
-	require.ErrorIs(t, err, syscall.ECONNREFUSED)
+		p = of(t, []pool.Member{bad, good}) // which does not know that it is down
+		req, _ = http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.example.com/", io.NopCloser(strings.NewReader("text")))
+		_, err = p.RoundTrip(req)
+		require.ErrorContains(t, err, `pool: member "bad": `)
+		require.ErrorContains(t, err, "pool: the request has a body and no GetBody, so it cannot be sent by another member")
+		require.ErrorIs(t, err, syscall.ECONNREFUSED)
 
-	p = of(t, []pool.Member{bad})
-	_, err = get(t.Context(), p)
-	require.ErrorIs(t, err, syscall.ECONNREFUSED)
+		p = of(t, []pool.Member{bad})
+		_, err = get(t.Context(), p)
+		require.ErrorIs(t, err, syscall.ECONNREFUSED)
+	})
 }
 
 // If no member can send a request in time, it is rejected as by the one that could first. If its context ends, nothing is charged.
@@ -423,37 +310,4 @@ pool: member "c": After -1ns is negative`)
 	require.EqualError(t, err, `pool: an Option is nil
 pool: Sticky: the function is nil
 pool: Sticky: the time -1ns is negative`)
-}
-
-// The choice among 16 members does not allocate when one can send now.
-func TestTheChoiceDoesNotAllocate(t *testing.T) {
-	p, one, req := sixteen(t)
-	base := testing.AllocsPerRun(100, func() { _, _ = one.RoundTrip(req) })
-	require.Equal(t, base, testing.AllocsPerRun(100, func() { _, _ = p.RoundTrip(req) })) //nolint:testifylint
-}
-
-// sixteen returns a Pool of which only the last member can send.
-func sixteen(t testing.TB) (p *pool.Pool, one *throttle.Transport, req *http.Request) {
-	var members []pool.Member
-	for i := range 16 {
-		members = append(members, member(t, fmt.Sprint(i), &server{}, limit(throttle.TokenBucket(1<<40, time.Second))))
-		if i < 15 {
-			members[i].Transport.Limiter().HoldAll(time.Hour)
-		}
-	}
-	req, err := http.NewRequest(http.MethodGet, "http://api.example.com/", nil)
-	require.NoError(t, err)
-	return of(t, members), members[15].Transport, req
-}
-
-func BenchmarkChoice(b *testing.B) {
-	p, one, req := sixteen(b)
-	for name, rt := range map[string]http.RoundTripper{"one": one, "last of 16": p} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				_, _ = rt.RoundTrip(req)
-			}
-		})
-	}
 }

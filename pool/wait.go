@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 type wait struct {
 	pool   *Pool
 	req    *http.Request
+	tried  []*state
 	tier   tier
 	start  time.Time
 	claim  *throttle.Claim
@@ -27,52 +29,41 @@ type place struct {
 	ticket *throttle.Ticket
 }
 
-// wait waits until a member grants the request, and sends it. It reports false if none does in time, and there is another tier.
-func (w *wait) wait(set *set) (by *member, resp *http.Response, err error, ok bool) {
+// wait waits until a member grants the request, and sends it. The error is errLater if none does in time, and there is another tier, and
+// errChanged if none is known because the members were replaced.
+func (w *wait) wait(set *set) (by *member, resp *http.Response, err error) {
 	within := w.tier.within
 	if within >= 0 {
 		within = max(0, within-time.Since(w.start))
 	}
 	w.claim = throttle.NewClaim(within)
-	for i := range set.members {
-		if w.tier.mask&(1<<i) != 0 {
-			w.enter(set.members[i])
+	for i, m := range set.members {
+		if w.tier.mask.has(i) {
+			w.enter(m)
 		}
 	}
 	w.claim.Seal()
 	if err := w.await(set); err != nil {
 		w.leave(nil)
 		closeBody(w.req)
-		return nil, nil, err, true
+		return nil, nil, err
 	}
-	var soonest *place
-	least := time.Duration(0)
-	for i := range w.places {
-		at := &w.places[i]
-		if w.claim.Granted(at.ticket) {
-			w.leave(at)
-			resp, err := at.ticket.RoundTrip(w.req)
-			return &at.member, resp, err, true
-		}
-	}
-	for i := range w.places {
-		if d, rejected := w.places[i].ticket.Rejection(); rejected && (soonest == nil || d < least) {
-			soonest, least = &w.places[i], d
-		}
-	}
+	at, granted := w.decided()
+	w.leave(at)
 	switch {
+	case granted:
+		resp, err = at.ticket.RoundTrip(w.req)
+		return &at.member, resp, err
+	case at == nil && (len(w.places) > 0 || len(w.faults) == 0):
+		return nil, nil, errChanged
 	case w.tier.within >= 0:
-		return nil, nil, nil, false
-	case soonest == nil && len(w.faults) == 0: // all members were replaced at the same time
-		w.places = nil
-		w.tier.mask = w.pool.set.Load().all
-		return w.wait(w.pool.set.Load())
-	case soonest == nil:
+		return nil, nil, errLater
+	case at == nil:
 		closeBody(w.req)
-		return nil, nil, errors.Join(w.faults...), true
+		return nil, nil, cmp.Or(context.Cause(w.req.Context()), errors.Join(w.faults...))
 	}
-	resp, err = soonest.ticket.RoundTrip(w.req)
-	return nil, resp, err, true
+	resp, err = at.ticket.RoundTrip(w.req)
+	return nil, resp, err
 }
 
 // await waits until the request is granted, or no member can grant it. The error is why the request has ended.
@@ -95,6 +86,27 @@ func (w *wait) await(set *set) error {
 
 var errCanceled = errors.New("pool: request canceled while waiting")
 
+// decided returns the place that was granted or, if all are rejected, the one that could have been granted first; nil: neither, because
+// the members were replaced when the last place was decided.
+func (w *wait) decided() (at *place, granted bool) {
+	least := time.Duration(0)
+	for i := range w.places {
+		if w.claim.Granted(w.places[i].ticket) {
+			return &w.places[i], true
+		}
+	}
+	for i := range w.places {
+		d, rejected := w.places[i].ticket.Rejection()
+		if !rejected {
+			return nil, false
+		}
+		if at == nil || d < least {
+			at, least = &w.places[i], d
+		}
+	}
+	return at, false
+}
+
 // enter has the request wait at a member, too.
 func (w *wait) enter(m member) {
 	ticket, err := m.Transport.Enqueue(w.req, w.claim)
@@ -114,18 +126,16 @@ func (w *wait) leave(but *place) {
 	}
 }
 
-// move has the request wait at the members that are new, and not any more at those that were removed.
+// move has the request wait at the members that are new, and no longer at those that were removed.
 func (w *wait) move(set *set) {
-	stays := make(map[*throttle.Transport]bool, len(set.members))
-	for i := range set.members {
-		m := set.members[i]
-		stays[m.Transport] = true
-		if m.After <= w.tier.after && !slices.ContainsFunc(w.places, func(p place) bool { return p.Transport == m.Transport }) {
+	usable := set.usable(w.tried)
+	for i, m := range set.members {
+		if usable.has(i) && m.After <= w.tier.after && !slices.ContainsFunc(w.places, func(p place) bool { return p.Transport == m.Transport }) {
 			w.enter(m)
 		}
 	}
 	w.places = slices.DeleteFunc(w.places, func(p place) bool {
-		gone := !stays[p.Transport] && !w.claim.Granted(p.ticket)
+		gone := set.index(p.Transport) < 0 && !w.claim.Granted(p.ticket)
 		if gone {
 			p.ticket.Cancel()
 		}

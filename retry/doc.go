@@ -27,6 +27,11 @@
 // requests whose context has ended, and any error of a context; certificates that do not verify; unknown
 // schemes and other requests that cannot be sent; failed redirects and too many redirects.
 //
+// # Several members
+//
+// [NewClient] takes a pool of Transports, too, such as one of package pool. A request that failed and is retried is then sent by another
+// member, immediately; see [Policy.Elsewhere]. The client waits only after all of them have failed, until the first may be tried again.
+//
 // # How long it waits
 //
 // The wait is the longest of
@@ -48,7 +53,7 @@
 // deadline, or if the budget is empty. Then the last response is returned immediately, with its body unread, or the last error if
 // there was no response. There is no error "giving up after 5 attempt(s)".
 //
-// The deadline is that of the request's context. It is checked in advance, against the longest possible backoff, or against a
+// The deadline comes from the request's context. It is checked in advance, against the longest possible backoff, or against a
 // tenth more (at most a second more) than the wait that a server reported, because a Transport holds requests that much longer.
 // If the context ends during a wait, retryablehttp returns its error.
 //
@@ -64,8 +69,8 @@
 // reserve of 100 retries. Each retry takes one, and each success returns a tenth, up to the reserve. So there are never more
 // retries than 100 + 0.1 · successes: while a server is down, 1000 requests cause at most 100 retries. See [WithBudget].
 //
-// The form is that of gRPC's retry throttling (gRFC A6, "Throttling Retry Attempts and Hedged RPCs": a count of tokens, and
-// 0.1 tokens back for a success in its example). The size is that of the AWS SDKs' retry quota (500 tokens of which a retry
+// The form is taken from gRPC's retry throttling (gRFC A6, "Throttling Retry Attempts and Hedged RPCs": a count of tokens, and
+// 0.1 tokens back for a success in its example). The size is taken from the AWS SDKs' retry quota (500 tokens of which a retry
 // costs 5). Retries that put no unexpected load on the server are not counted: those of requests that the Transport rejected,
 // and those after a 4xx that reported when to try again.
 //

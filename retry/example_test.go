@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/go-retryablehttp"
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/pool"
 	"github.com/httpthrottle/throttle/retry"
 )
 
@@ -105,4 +106,42 @@ func ExampleNew() {
 	defer resp.Body.Close()
 	fmt.Println(resp.Status)
 	// Output: 200 OK
+}
+
+// A retryablehttp client of your own sends by a pool, whose members are tried one after the other.
+func ExamplePolicy_Elsewhere() {
+	server := moody(1)
+	defer server.Close()
+
+	var members []pool.Member
+	for _, name := range []string{"east", "west"} { // each with a base that sets its host or its credential
+		members = append(members, pool.Member{Name: name, Transport: throttle.Must(throttle.New(nil))})
+	}
+	both, err := pool.New(members)
+	if err != nil {
+		log.Fatal(err)
+	}
+	client := retryablehttp.NewClient()
+	client.Logger = nil
+	policy, err := retry.New(client)
+	if err != nil {
+		log.Fatal(err)
+	}
+	client.HTTPClient.Transport = retry.RoundTripper(both.Retrying(policy.Elsewhere))
+	client.CheckRetry, client.Backoff = policy.CheckRetry, policy.Backoff
+	client.PrepareRetry, client.ErrorHandler = policy.PrepareRetry, policy.ErrorHandler
+
+	resp, err := client.Get(server.URL)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer resp.Body.Close()
+	fmt.Println(resp.Status)
+	for _, m := range members {
+		fmt.Println(m.Name, "sent", m.Transport.Stats().Granted)
+	}
+	// Output:
+	// 200 OK
+	// east sent 1
+	// west sent 1
 }

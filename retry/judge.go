@@ -28,6 +28,8 @@ type failure struct {
 	word    time.Duration // how long to wait at least, by what the server or the Transport said
 	margin  time.Duration // how much longer than that it may become in the Transport
 	invited bool          // a retry is no load that the server has not asked for, so it is not counted in the budget
+
+	elsewhere outcome // for another member of a pool, if outcome is not retryable: after a refusal of the credential, that may help
 }
 
 // judge classifies the outcome of an attempt. err may be a response handler's; then resp is what it has handled.
@@ -56,32 +58,45 @@ func (p *Policy) ifRepeatable(ok bool) outcome {
 }
 
 func (p *Policy) judgeResponse(resp *http.Response) failure {
+	return p.orEarlier(p.judgeAlone(resp), resp.Request)
+}
+
+func (p *Policy) judgeAlone(resp *http.Response) failure {
 	if r, ok := throttle.RejectionOf(resp); ok {
 		return judgeRejection(r, resp.StatusCode)
 	}
 	status := resp.StatusCode
 	signal := p.signal(resp)
 	word := max(signal.RetryAfter.Or(0), signal.Wait.Or(0))
-	f := failure{cause: CauseStatus, status: status, word: word, margin: min(word/10, time.Second)}
+	f := failure{cause: CauseStatus, status: status, word: word, margin: marginOf(word)}
+	_, untouched := origin(resp.Request)
+	unprocessed := p.ifRepeatable(untouched || repeatable(resp.Request))
 	switch {
 	case signal.Final, signal.NoRetry && (signal.Limited || status >= 500):
 		f.outcome = final
 	case signal.Limited:
-		_, untouched := origin(resp.Request)
-		f.outcome, f.cause = p.ifRepeatable(untouched || repeatable(resp.Request)), CauseLimited
+		f.outcome, f.cause = unprocessed, CauseLimited
 		f.invited = status < 500 && word > 0
 	case status == 0 || status >= 500 && status != http.StatusNotImplemented: // as retryablehttp.DefaultRetryPolicy has it
 		f.outcome = p.ifRepeatable(repeatable(resp.Request))
 	default:
 		f.outcome = done
 	}
+	if f.outcome != retryable && (signal.Final || status == http.StatusUnauthorized || status == http.StatusPaymentRequired) {
+		f.elsewhere, f.invited = unprocessed, true
+	}
 	return f
 }
+
+// marginOf returns how much longer than the server asked a Transport may hold a request.
+func marginOf(wait time.Duration) time.Duration { return min(wait/10, time.Second) }
 
 // judgeRejection judges what was never sent, so that it may be sent again whatever it is.
 func judgeRejection(r *throttle.Rejection, status int) failure {
 	switch r.Reason {
-	case throttle.ReasonCost, throttle.ReasonDeadline, throttle.ReasonFinal, throttle.ReasonShutdown:
+	case throttle.ReasonFinal:
+		return failure{status: status, elsewhere: retryable, invited: true}
+	case throttle.ReasonCost, throttle.ReasonDeadline, throttle.ReasonShutdown:
 		return failure{status: status}
 	}
 	return failure{outcome: retryable, cause: CauseRejected, status: status, word: max(r.Wait, 0), invited: true}

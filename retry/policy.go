@@ -37,20 +37,26 @@ type Client struct {
 	Policy *Policy
 }
 
-// NewClient returns a client that retries, and sends every attempt with t. Set its RetryMax (4), RetryWaitMin (1 s), RetryWaitMax
-// (30 s) and other fields before its first use. A PrepareRetry of your own should call the present one. Its HTTPClient.Transport
-// is t within a [RoundTripper]. It logs nothing unless [WithLogger] is used.
+// NewClient returns a client that retries, and sends every attempt with t, a *throttle.Transport or a *pool.Pool. Set its RetryMax (4),
+// RetryWaitMin (1 s), RetryWaitMax (30 s) and other fields before its first use. A PrepareRetry of your own should call the present one.
+// Its HTTPClient.Transport is t within a [RoundTripper]; if t has the method Retrying of a pool, with [Policy.Elsewhere]. It logs nothing
+// unless [WithLogger] is used.
 //
 // NewClient panics if t is nil or options are invalid, with every problem, as regexp.MustCompile does: options are usually
 // constant. Use [New] first to get an error instead.
-func NewClient(t *throttle.Transport, opts ...Option) *Client {
+func NewClient(t http.RoundTripper, opts ...Option) *Client {
 	c := retryablehttp.NewClient()
 	p, err := New(c, opts...)
-	if t == nil {
+	if t == nil || t == http.RoundTripper((*throttle.Transport)(nil)) {
 		err = errors.Join(errors.New("retry: NewClient: the Transport is nil"), err)
 	}
 	if err != nil {
 		panic(err)
+	}
+	if pool, ok := t.(interface {
+		Retrying(func(*http.Request, *http.Response, error) *http.Request) http.RoundTripper
+	}); ok {
+		t = pool.Retrying(p.Elsewhere)
 	}
 	c.HTTPClient = &http.Client{Transport: RoundTripper(t)}
 	c.Logger = nil
@@ -172,24 +178,14 @@ func (p *Policy) Backoff(least, most time.Duration, attemptNum int, resp *http.R
 	return d
 }
 
-type attemptKey struct{ p *Policy }
-
-// attempt returns how many retries there were before.
-func (p *Policy) attempt(ctx context.Context) int {
-	n, _ := ctx.Value(attemptKey{p}).(int)
-	return n
-}
-
 // PrepareRetry counts attempts in the context of the request, which must be the client's own copy, as retryablehttp makes it.
 func (p *Policy) PrepareRetry(req *http.Request) error {
-	ctx := req.Context()
-	p.budget.spend(ctx)
-	n := p.attempt(ctx) + 1
-	*req = *req.WithContext(context.WithValue(context.WithValue(ctx, attemptKey{p}, n), retriesKey{}, n))
+	p.budget.spend(req.Context())
+	*req = *req.WithContext(p.next(req.Context(), time.Time{}))
 	return nil
 }
 
-// ErrorHandler returns the last response, with its body unread, or the last error. In the latter case it closes the body of
+// ErrorHandler returns the last response, with its body unread, or the last error. After an error it closes the body of
 // the response, if there is one.
 func (p *Policy) ErrorHandler(resp *http.Response, err error, _ int) (*http.Response, error) {
 	if resp != nil && resp.Body != nil {

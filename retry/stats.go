@@ -133,12 +133,3 @@ const (
 	whyMaxWait  = "max wait"
 	whyDeadline = "deadline"
 )
-
-type retriesKey struct{}
-
-// Retries returns how many retries of the request came before this attempt: 0 for the first. ctx is the context of an attempt, as
-// the hooks of a Transport have it. Of nested clients the innermost counts.
-func Retries(ctx context.Context) int {
-	n, _ := ctx.Value(retriesKey{}).(int)
-	return n
-}

@@ -59,7 +59,7 @@ func TestTheWireFormats(t *testing.T) {
 		"Discord": {"429 Too Many Requests", "application/json", `{"message":` + string(quoted) + `,"retry_after":1.501,"global":false}`},
 		"Problem": {"429 Too Many Requests", "application/problem+json", `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded",` +
 			`"title":"Too Many Requests","status":429,"detail":` + string(quoted) +
-			`,"rejection":{"reason":"no_tokens","limit":"a\u003cb\u003e\u0026","key":"","cost":1,"wait":1.500000001,"patience":0}}`},
+			`,"rejection":{"reason":"no_tokens","limit":"a\u003cb\u003e\u0026","key":"","cost":1,"wait":1.500000001,"max_wait":0}}`},
 		"S3": {"503 Service Unavailable", "application/xml", xml.Header +
 			`<Error><Code>SlowDown</Code><Message>throttle: limit &#34;a&lt;b&gt;&amp;&#34;: cost 1 can be paid in 1.501s, and the request may not wait</Message></Error>`},
 	} {

@@ -115,7 +115,7 @@ func (s *slotsState) take(c *Call, tokens, now int64) LeasedPart {
 func (s *slotsState) left(c *Call, p *LeasedPart) {
 	mine := s.holders[c.Holder]
 	p.Left, p.Over = float64(c.N-s.used-mine.count), s.over
-	if !s.isClosed { // nobody else gets what a process gives back before
+	if !s.isClosed { // no other process gets what a process gives back before
 		p.Left -= float64(s.wanted)
 	}
 	s.used, s.wanted = s.used+mine.count, s.wanted+mine.wants

@@ -29,7 +29,7 @@ type Store interface {
 }
 
 // An Explainer is a [Store] that may know why a call gets no response, for example that no connection can be made. If a call takes too
-// long, its error contains that of Cause.
+// long, its error contains the error of Cause.
 type Explainer interface {
 	Store
 	Cause() error // nil: it is not known

@@ -44,7 +44,7 @@ func delayedAfter(d time.Duration) fault {
 	}
 }
 
-func TestPromisedTokenIsDueByRedissClockHoweverLongTheResponseTook(t *testing.T) {
+func TestPromisedTokenIsDueByRedissClockHoweverLongTheResponseTook(t *testing.T) { // slow: it takes seconds of real time
 	t.Parallel()
 	p, c := startProxy(t, start(t))
 	st := newStore(t, c)

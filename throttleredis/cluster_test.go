@@ -123,7 +123,7 @@ func TestPartsInDifferentSlotsAreApart(t *testing.T) {
 	}
 }
 
-func TestOneFailedNodeFailsItsAsksAlone(t *testing.T) {
+func TestOneFailedNodeFailsItsAsksAlone(t *testing.T) { // slow: it takes seconds of real time
 	t.Parallel()
 	c := startCluster(t)
 	st := newStore(t, c.client)
@@ -151,7 +151,7 @@ func TestOneFailedNodeFailsItsAsksAlone(t *testing.T) {
 	}
 }
 
-func TestMovingSlotLosesAndMintsNothing(t *testing.T) {
+func TestMovingSlotLosesAndMintsNothing(t *testing.T) { // slow: it takes seconds of real time
 	t.Parallel()
 	c := startCluster(t)
 	st := newStore(t, c.client)

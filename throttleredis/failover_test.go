@@ -12,7 +12,7 @@ import (
 
 // TestCallersFollowAFailoverOfACluster kills the master of a budget's key. Clients with the default options learn by themselves of
 // the new one once a minute.
-func TestCallersFollowAFailoverOfACluster(t *testing.T) {
+func TestCallersFollowAFailoverOfACluster(t *testing.T) { // slow: it takes seconds of real time
 	if testing.Short() {
 		return // it takes seconds of real time
 	}

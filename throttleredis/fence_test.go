@@ -139,7 +139,7 @@ func TestReplicationIsRead(t *testing.T) {
 }
 
 // TestProcessThatStaysWithAReplacedMasterGetsNothing promotes a replica by hand, as Sentinel does.
-func TestProcessThatStaysWithAReplacedMasterGetsNothing(t *testing.T) {
+func TestProcessThatStaysWithAReplacedMasterGetsNothing(t *testing.T) { // slow: it takes seconds of real time
 	t.Parallel()
 	master, replica := startReplicated(t)
 	stays := newStore(t, master.client(t))
@@ -179,7 +179,7 @@ func TestProcessWithoutPermissionForINFOWorks(t *testing.T) {
 
 // TestReplicaIsLeft has a client with a connection to a master that becomes a replica. A proxy or a DNS name leads new connections to
 // the new master.
-func TestReplicaIsLeft(t *testing.T) {
+func TestReplicaIsLeft(t *testing.T) { // slow: it takes seconds of real time
 	t.Parallel()
 	master, replica := startReplicated(t)
 	var dials atomic.Int64

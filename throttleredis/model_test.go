@@ -45,7 +45,7 @@ func modelScripts(t *testing.T, from fs.FS) *scripts {
 }
 
 // TestScriptDecidesAsTheBook asks the script and the reference at random and compares every number of their responses.
-func TestScriptDecidesAsTheBook(t *testing.T) {
+func TestScriptDecidesAsTheBook(t *testing.T) { // slow: 40,000 calls of a Redis server
 	redis := start(t)
 	seeds, asks := uint64(4), 10_000
 	if testing.Short() {

@@ -173,7 +173,7 @@ func TestFaultsThatPassAreNoWrongSetUp(t *testing.T) {
 	lease1(t, st, p)
 }
 
-func TestReplicaIsASetupError(t *testing.T) {
+func TestReplicaIsASetupError(t *testing.T) { // slow: it takes seconds of real time
 	t.Parallel()
 	s := start(t)
 	replica := start(t, "--replicaof", "127.0.0.1", s.port)
@@ -318,7 +318,7 @@ func TestPausedServerIsNoFailure(t *testing.T) {
 }
 
 // It is not parallel: another test's server could get the port.
-func TestServerThatIsGoneIsOutOfReach(t *testing.T) {
+func TestServerThatIsGoneIsOutOfReach(t *testing.T) { // slow: it takes seconds of real time
 	s := start(t)
 	st := newStore(t, s.client(t))
 	p := store.Part{Budget: bucket("k"), Want: 1}

@@ -112,7 +112,7 @@ func TestFailoverCostsAtMostABurst(t *testing.T) {
 
 // TestOrderlyFailoverGrantsNothingTwice has four clients. Two ask different sentinels. Two learn of the new master only when the old one
 // has become a replica, after ten seconds in which it serves them.
-func TestOrderlyFailoverGrantsNothingTwice(t *testing.T) {
+func TestOrderlyFailoverGrantsNothingTwice(t *testing.T) { // slow: it takes seconds of real time
 	if testing.Short() {
 		return // it takes seconds of real time
 	}

@@ -22,7 +22,7 @@ func slotsOf(n int64) func(throttle.LimitOption) throttle.Limit {
 }
 
 // TestLimitersShareSlotsOverRedis has Limiters with clients of their own, and callers that always want more.
-func TestLimitersShareSlotsOverRedis(t *testing.T) {
+func TestLimitersShareSlotsOverRedis(t *testing.T) { // slow: it takes seconds of real time
 	s := start(t)
 	const processes, n, callers, seconds = 4, 8, 6, 3
 	ctx, cancel := context.WithCancel(t.Context()) // without a deadline, before which requests would be rejected
@@ -94,7 +94,7 @@ func TestHoldsSlots(t *testing.T) {
 }
 
 // TestSlotsOfAKilledProcessAreFreeAfterTenSeconds kills a process of its own that has all slots.
-func TestSlotsOfAKilledProcessAreFreeAfterTenSeconds(t *testing.T) {
+func TestSlotsOfAKilledProcessAreFreeAfterTenSeconds(t *testing.T) { // slow: it takes seconds of real time
 	t.Parallel()
 	s := start(t)
 	child := exec.Command(os.Args[0], "-test.run=^TestHoldsSlots$", "-test.v")
@@ -126,7 +126,7 @@ func TestSlotsOfAKilledProcessAreFreeAfterTenSeconds(t *testing.T) {
 	}
 }
 
-func TestSlotsComeBackWhenRedisIsStartedAgain(t *testing.T) {
+func TestSlotsComeBackWhenRedisIsStartedAgain(t *testing.T) { // slow: it takes seconds of real time
 	s := start(t)
 	c := redis.NewClient(&redis.Options{Addr: s.addr()})
 	t.Cleanup(func() { _ = c.Close() })

@@ -40,7 +40,7 @@ func TestStoppedServerHoldsNoCallBeyondItsContext(t *testing.T) {
 
 // TestDeadlinesHoldWhileRedisIsStopped has many callers with deadlines while Redis does not respond, and then does again. All
 // deadlines are within the grace: a request with a later deadline waits for the end of the grace.
-func TestDeadlinesHoldWhileRedisIsStopped(t *testing.T) {
+func TestDeadlinesHoldWhileRedisIsStopped(t *testing.T) { // slow: it takes seconds of real time
 	if testing.Short() {
 		return
 	}

@@ -14,6 +14,8 @@ type budget interface {
 	check(now, cost int64) (wait time.Duration, ok bool)
 	// charge counts cost, whether there is room or not, and says how long the request is to be held back.
 	charge(now, cost int64) (delay time.Duration)
+	// credit gives cost back that a request was charged at an instant before, unless that does not count any more.
+	credit(now, charged, cost int64)
 	// left is what could be charged now, and how long until something returns, and until everything has; 0 if nothing
 	// is out.
 	left(now int64) (tokens int64, more, full time.Duration)
@@ -63,6 +65,10 @@ func (c *coarse) check(now, cost int64) (time.Duration, bool) {
 }
 
 func (c *coarse) charge(now, cost int64) time.Duration { return c.budget.charge(c.tick(now), cost) }
+
+func (c *coarse) credit(now, charged, cost int64) {
+	c.budget.credit(c.tick(now), c.tick(charged), cost)
+}
 
 func (c *coarse) left(now int64) (tokens int64, more, full time.Duration) {
 	tokens, more, full = c.budget.left(c.tick(now))
@@ -149,6 +155,12 @@ func (b *bucket) charge(now, cost int64) time.Duration {
 	return time.Duration(ceilDiv(max(inUse-free, 0), b.rate))
 }
 
+func (b *bucket) credit(now, _, cost int64) {
+	b.advance(now)
+	b.level += min(cost, b.size/b.unit) * b.unit
+	b.level = min(b.level, b.size)
+}
+
 func (b *bucket) left(now int64) (tokens int64, more, full time.Duration) {
 	b.advance(now)
 	tokens = max(b.level, 0) / b.unit
@@ -206,6 +218,8 @@ func (s *slots) charge(_, cost int64) time.Duration {
 }
 
 func (s *slots) release(cost int64) { s.used -= cost }
+
+func (s *slots) credit(_, _, cost int64) { s.release(cost) }
 
 func (s *slots) left(int64) (tokens int64, more, full time.Duration) { return max(s.n-s.used, 0), 0, 0 }
 

@@ -39,6 +39,9 @@
 //
 // [Handler.SetRate] and [Handler.SetLimit] change the limits while the server runs, and [Handler.Stall] stops it for a while.
 //
+// A Transport waits for a Retry-After and for a random time longer, up to a tenth of it and at most a second. So a test of it asserts
+// a range there.
+//
 // # Imitating real servers
 //
 // These options imitate common servers, here with 50 requests per second each:
@@ -54,6 +57,15 @@
 //	Flask-Limiter          the same window, WithFields(XEpoch), WithRetryAfterAlways(), WithLateResets(time.Second),
 //	                       WithRounding(RoundDown); its moving window is SlidingWindow and WithFullResets()
 //	INCR and EXPIRE        FixedWindow(50, time.Second, Elastic(), CountRefused()): every request prolongs the window
+//
+// Vendors of language models differ in what they charge a request, and when:
+//
+//	estimate kept          TokenBucket(200_000, time.Minute, Name("tokens"), Cost(estimate)), WithFields(OpenAI), WithFullResets()
+//	settled at the end     the same, and Charge(r, "tokens", used-estimate) at the end of the handler
+//	as produced            TokenBucket(80_000, time.Minute, Name("output-tokens"), Cost(one)), WithFields(Anthropic), and
+//	                       Charge(r, "output-tokens", n) as the handler writes
+//	nothing reported       FixedWindow, WithRetryAfter(NoRetryAfter), and WithRefusal, which writes Refusal.Wait into a body
+//	each model by itself   Key(func(r *http.Request) string { … BodyOf(r) … }), or of the path
 //
 // Random values depend only on [WithSeed] and on the number of the request.
 package throttletest

@@ -75,13 +75,15 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, r, f, h.refusalTime.draw(rng), back)
 		return
 	}
-	v = h.decide(h.claims(r), h.service.draw(rng))
+	claims := h.claims(r)
+	v = h.decide(claims, h.service.draw(rng))
 	if v.refusal != nil {
 		h.work(h.after(h.refusalTime.draw(rng)), back)
 		h.refuse(w, r, v)
 		return
 	}
 	h.work(v.done, back)
+	r = h.charging(r, claims, v.now)
 	if h.words.always {
 		h.words.setReset(w.Header(), v.now, v.standings)
 	}

@@ -61,6 +61,18 @@ const (
 	//	RateLimit-Policy: 100;w=60
 	//	RateLimit: limit=100, remaining=42, reset=17
 	Draft7
+	// OpenAI is a triple for each limit (InFlight aside), by its [Name]. The reset is a duration as OpenAI and Groq write it.
+	//
+	//	X-RateLimit-Limit-Tokens: 200000
+	//	X-RateLimit-Remaining-Tokens: 198400
+	//	X-RateLimit-Reset-Tokens: 480ms
+	OpenAI
+	// Anthropic is a triple for each limit (InFlight aside), by its [Name], with the reset in RFC 3339, rounded up to a second.
+	//
+	//	Anthropic-Ratelimit-Output-Tokens-Limit: 80000
+	//	Anthropic-Ratelimit-Output-Tokens-Remaining: 76200
+	//	Anthropic-Ratelimit-Output-Tokens-Reset: 2009-02-13T23:31:30Z
+	Anthropic
 )
 
 // A Refusal reports why and for how long the server refused a request.
@@ -160,6 +172,27 @@ func (w *wording) setFields(h http.Header, now int64, all []standing) {
 			w.setTriple(h, "X-RateLimit-", s, w.epoch(now, s.reset))
 		case form == XDelta && some:
 			w.setTriple(h, "X-RateLimit-", s, w.seconds(s.reset))
+		case form == OpenAI, form == Anthropic:
+			w.setNamed(h, form, now, all)
+		}
+	}
+}
+
+// setNamed sets the fields of each limit by its name.
+func (w *wording) setNamed(h http.Header, form Fields, now int64, all []standing) {
+	for _, s := range all {
+		if s.limit.kind == inFlight {
+			continue
+		}
+		limit, left := strconv.FormatInt(s.limit.holds(), 10), strconv.FormatInt(s.left, 10)
+		if name := s.limit.name; form == OpenAI {
+			h.Set("X-RateLimit-Limit-"+name, limit)
+			h.Set("X-RateLimit-Remaining-"+name, left)
+			h.Set("X-RateLimit-Reset-"+name, (s.reset + w.late).Round(time.Millisecond).String())
+		} else {
+			h.Set("Anthropic-Ratelimit-"+name+"-Limit", limit)
+			h.Set("Anthropic-Ratelimit-"+name+"-Remaining", left)
+			h.Set("Anthropic-Ratelimit-"+name+"-Reset", time.Unix(w.epoch(now, s.reset), 0).UTC().Format(time.RFC3339))
 		}
 	}
 }

@@ -25,6 +25,7 @@ type config struct {
 	words   wording
 	refusal func(http.ResponseWriter, *http.Request, Refusal)
 	next    http.Handler
+	handles bool // next is the user's
 
 	trip, jitter time.Duration
 	service      Latency
@@ -166,7 +167,7 @@ func WithHandler(next http.Handler) Option {
 		if next == nil {
 			c.problem("WithHandler(nil)")
 		}
-		c.next = next
+		c.next, c.handles = next, true
 	})
 }
 
@@ -202,7 +203,7 @@ func WithRetryAfterAlways() Option {
 func WithFields(forms ...Fields) Option {
 	return option(func(c *config) {
 		for _, f := range forms {
-			if f < Draft || f > Draft7 {
+			if f < Draft || f > Anthropic {
 				c.problem("WithFields(%d) is not one of its constants", f)
 			}
 		}

@@ -59,6 +59,13 @@ func (f *fixed) charge(now, cost int64) time.Duration {
 	return 0
 }
 
+func (f *fixed) credit(now, charged, cost int64) {
+	f.advance(now)
+	if f.open && charged >= f.begin {
+		f.used = max(f.used-cost, 0)
+	}
+}
+
 func (f *fixed) left(now int64) (tokens int64, more, full time.Duration) {
 	f.advance(now)
 	if !f.open && (f.fromFirst || f.elastic) {
@@ -135,6 +142,17 @@ func (s *sliding) charge(now, cost int64) time.Duration {
 	}
 	s.used += cost
 	return 0
+}
+
+func (s *sliding) credit(now, charged, cost int64) {
+	s.advance(now)
+	for i := s.head; i < len(s.log); i++ {
+		if e := &s.log[i]; e.at == charged {
+			cost = min(cost, e.cost)
+			e.cost -= cost
+			s.used -= cost
+		}
+	}
 }
 
 func (s *sliding) left(now int64) (tokens int64, more, full time.Duration) {

@@ -216,7 +216,7 @@ func (w *watch) show(now time.Duration, rate float64, limit int64) {
 
 // bar draws the rate, and the limit as a line across it.
 func bar(rate float64, limit, high int64) string {
-	const scale, most = 22, 32 // marks for the high limit, and for whatever is far above it
+	const scale, most = 22, 31 // marks for the high limit, and for whatever is far above it
 	at := func(x float64) int { return min(most, int(x*scale/float64(high)+0.5)) }
 	marks := []rune(strings.Repeat("█", at(rate)) + strings.Repeat(" ", most+1-at(rate)))
 	marks[at(float64(limit))] = '|'
@@ -231,7 +231,7 @@ func (p phase) used() (share, gives float64) {
 
 // report compares what the API accepted with what it would have accepted from a client that knows its limit.
 func (w *watch) report() {
-	fmt.Fprintf(w.out, "\n%-18s%7s%8s%12s%10s%9s%8s%11s\n", "", "limit", "lasted", "would give", "accepted", "refused", "found", "then used")
+	fmt.Fprintf(w.out, "\n%-17s%7s%8s%11s%10s%9s%8s%10s\n", "", "limit", "lasted", "would give", "accepted", "refused", "found", "then used")
 	var all phase
 	var whole, used, known float64
 	for _, p := range w.phases {
@@ -241,12 +241,12 @@ func (w *watch) report() {
 			found, then = fmt.Sprintf("%.2fs", p.found.Seconds()), fmt.Sprintf("%.0f%%", 100*share)
 			used, known = used+share*g, known+g
 		}
-		fmt.Fprintf(w.out, "%-18s%5d/s%7.1fs%12.0f%10d%9d%8s%11s\n", p.name, p.limit, p.lasted.Seconds(), gives, p.accepted,
+		fmt.Fprintf(w.out, "%-17s%5d/s%7.1fs%11.0f%10d%9d%8s%10s\n", p.name, p.limit, p.lasted.Seconds(), gives, p.accepted,
 			p.refused, found, then)
 		whole += gives
 		all.lasted, all.accepted, all.refused = all.lasted+p.lasted, all.accepted+p.accepted, all.refused+p.refused
 	}
-	fmt.Fprintf(w.out, "%-18s%7s%7.1fs%12.0f%10d%9d\n", "all", "", all.lasted.Seconds(), whole, all.accepted, all.refused)
+	fmt.Fprintf(w.out, "%-17s%7s%7.1fs%11.0f%10d%9d\n", "all", "", all.lasted.Seconds(), whole, all.accepted, all.refused)
 	w.compare(all, whole, used/max(1, known))
 }
 

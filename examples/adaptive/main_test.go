@@ -112,7 +112,7 @@ func TestBar(t *testing.T) {
 	assert.Equal(t, strings.Repeat(" ", 22)+"|", bar(0, 200, 200))
 	assert.Equal(t, full(11)+strings.Repeat(" ", 11)+"|", bar(100, 200, 200))
 	assert.Equal(t, full(2)+"|"+full(19), bar(200, 20, 200))
-	assert.Equal(t, full(22)+"|"+full(9), bar(1e9, 200, 200))
+	assert.Equal(t, full(22)+"|"+full(8), bar(1e9, 200, 200))
 	assert.Equal(t, "|", bar(0, 1, 200))
 }
 

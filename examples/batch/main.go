@@ -136,7 +136,7 @@ func (s *summary) report(out io.Writer, of int) {
 	fmt.Fprintf(out, "%-28s%5d\n", "rejected, never sent", s.refused)
 	if r, ok := errors.AsType[*throttle.Rejection](s.first); ok {
 		fmt.Fprintf(out, "  the first after %.2fs: its turn would have come in %.1f ms, its deadline in %.1f ms\n",
-			s.after.Seconds(), 1000*r.Wait.Seconds(), 1000*r.Patience.Seconds())
+			s.after.Seconds(), 1000*r.Wait.Seconds(), 1000*r.MaxWait.Seconds())
 	}
 	fmt.Fprintf(out, "%-28s%8.2fs\n\n", "took", s.took.Seconds())
 }

@@ -41,7 +41,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 
 // compare does the same work twice.
 func compare(ctx context.Context, c config, out io.Writer) error {
-	fmt.Fprintf(out, "The API holds %d points, and %d come back each second. %d queries, %d at a time,\nare sent twice: first without throttle, then with it, which waits.\n\n",
+	fmt.Fprintf(out, "The API holds %d points, and %d come back each second.\n%d queries, %d at a time, are sent twice: first without throttle,\nthen with it, which waits.\n\n",
 		maximumAvailable, restoreRate, c.queries, c.workers)
 	plain := func(base http.RoundTripper) (http.RoundTripper, error) { return base, nil }
 	before, err := do(ctx, plain, c)
@@ -52,7 +52,7 @@ func compare(ctx context.Context, c config, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%8s%14s%12s%9s  %s\n", "answered", "longest wait", "estimated", "actual", "query, with throttle")
+	fmt.Fprintf(out, "%8s%13s%10s%7s  %s\n", "answered", "longest wait", "estimated", "actual", "query, with throttle")
 	for i := range after.longest {
 		after.longest[i].print(out)
 	}
@@ -60,7 +60,7 @@ func compare(ctx context.Context, c config, out io.Writer) error {
 	before.print(out, "without throttle")
 	after.print(out, "with throttle")
 	fmt.Fprintln(out)
-	example.Verdict(out, after.throttled == 0, "Estimates came to %d points, costs to %d: uncorrected, it takes at least %.1fs.",
+	example.Verdict(out, after.throttled == 0, "Estimates were %d points, costs %d: uncorrected, it takes at least %.1fs.",
 		after.estimated, after.actual, float64(max(0, after.estimated-held(c.margin)))/restoreRate)
 	return nil
 }
@@ -69,9 +69,9 @@ func (l *longest) print(out io.Writer) {
 	switch {
 	case l.query == "":
 	case l.refused != nil:
-		fmt.Fprintf(out, "%8d%14s%12d%9s  %v\n", l.answered, "never sent", l.estimated, "-", parse(l.query))
+		fmt.Fprintf(out, "%8d%13s%10d%7s  %v\n", l.answered, "never sent", l.estimated, "-", parse(l.query))
 	default:
-		fmt.Fprintf(out, "%8d%13.2fs%12d%9d  %v\n", l.answered, l.waited.Seconds(), l.estimated, l.actual, parse(l.query))
+		fmt.Fprintf(out, "%8d%12.2fs%10d%7d  %v\n", l.answered, l.waited.Seconds(), l.estimated, l.actual, parse(l.query))
 	}
 }
 

@@ -49,7 +49,7 @@ func shown(t *testing.T, out string) {
 		`3 +\d\.\d\ds +589 +76  12 collections \(12 products \(3 images\)\)`,
 		`3 +\d\.\d\ds +351 +117  25 customers \(3 addresses, 10 orders\)`,
 		`3 +\d\.\d\ds +21 +21  20 customers`,
-		`Estimates came to 8769 points, costs to 1977: uncorrected, it takes at least`,
+		`Estimates were 8769 points, costs 1977: uncorrected, it takes at least`,
 	} {
 		assert.Len(t, regexp.MustCompile(`(?m)`+line).FindAllString(out, -1), 1, line)
 	}
@@ -70,6 +70,7 @@ func TestThrottledBeforeAndNotAfter(t *testing.T) {
 		start := time.Now()
 		require.NoError(t, compare(t.Context(), c, &out))
 		shown(t, out.String())
+		exampletest.AssertNarrow(t, out.String())
 		assert.GreaterOrEqual(t, rowOf(t, out.String(), "without throttle").throttled, 10)
 		assert.Less(t, time.Since(start), 5*time.Second, "uncorrected, it would take more than 15")
 	})

@@ -43,7 +43,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 
 // compare does the same work twice.
 func compare(ctx context.Context, c config, out io.Writer) error {
-	fmt.Fprintf(out, "%d requests and %d tokens per minute, a quarter at once. A minute lasts %v here.\n",
+	fmt.Fprintf(out, "%d requests and %d tokens per minute, a quarter at once. A minute takes %v.\n",
 		requestsPerMinute, tokensPerMinute, minute)
 	fmt.Fprintf(out, "%d prompts, %d at a time. Some of them, with throttle:\n\n", c.prompts, c.workers)
 

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -27,15 +26,6 @@ func TestMain(m *testing.M) {
 	if err := run(context.Background(), os.Args[1], os.Args[2:]); err != nil {
 		os.Exit(1)
 	}
-}
-
-// docs/recipes.md shows the very code that runs here.
-func TestTheRecipeIsThisCode(t *testing.T) {
-	recipes, err := os.ReadFile("../../docs/recipes.md")
-	require.NoError(t, err)
-	code, err := os.ReadFile("main.go")
-	require.NoError(t, err)
-	require.True(t, strings.Contains(string(recipes), "```go\n"+string(code)+"```\n"))
 }
 
 // At 5 requests a second, a kill costs the request whose turn is next, and no request is sent that is not charged.

@@ -44,7 +44,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	defer upstream.Close()
 
-	fmt.Fprintf(out, "Three tenants share %d requests a second. acme sends %d at once; blue and coral send one every 200 ms.\n", rate, greedy)
+	fmt.Fprintf(out, "Three tenants share %d requests a second. acme sends %d at once;\nblue and coral send one every 200 ms.\n", rate, greedy)
 	for _, fair := range []bool{false, true} {
 		gateway, err := newGateway(http.DefaultTransport, upstream.URL, fair)
 		if err != nil {
@@ -158,5 +158,5 @@ func chart(out io.Writer, fair bool, took map[string][]time.Duration) {
 	}
 }
 
-// bar is a block for each 40 ms.
-func bar(d time.Duration) string { return strings.Repeat("█", int(d/(40*time.Millisecond))+1) }
+// bar is a block for each 64 ms.
+func bar(d time.Duration) string { return strings.Repeat("█", int(d/(64*time.Millisecond))+1) }

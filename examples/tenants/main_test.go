@@ -23,6 +23,7 @@ func TestGreedyTenantDelaysNoOther(t *testing.T) {
 	assert.Contains(t, out.String(), "In order of arrival")
 	assert.Contains(t, out.String(), "With FairBy")
 	assert.Regexp(t, `The upstream refused 0 of 144 requests`, out.String())
+	exampletest.AssertNarrow(t, out.String())
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)

@@ -1,6 +1,6 @@
 package aimd
 
-// failures tells failures that are caused by load from others.
+// failures distinguishes failures that load causes from others.
 type failures struct {
 	weight, n    float64 // of the responses since the last cut; those before the last 64 count less
 	usual        float64 // share of failures that load cannot have caused

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// latency tells a queue from the server's own service time. It looks at rounds: the responses to requests that were sent
+// latency distinguishes a queue from the server's own service time. It looks at rounds: the responses to requests that were sent
 // after the round began.
 type latency struct {
 	smooth float64 // seconds, as TCP's srtt

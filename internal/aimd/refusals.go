@@ -161,7 +161,7 @@ func (c *controller) pause(now instant, d int64) {
 	}
 }
 
-// known reports whether worked tells what the server gives. It does not if other clients, or an earlier run of this
+// known reports whether worked shows what the server gives. It does not if other clients, or an earlier run of this
 // program, may have spent most of the quota.
 func (c *controller) known() bool {
 	return c.paused > 0 && c.worked > 0 || c.requests(c.worked) >= leastRound

@@ -49,9 +49,9 @@ func play(m *Meter, a *account, r *rand.Rand, responses int, silent bool) (accep
 			if silent {
 				claims = nil
 			}
-			m.Report(f.n, claims, f.refused)
+			m.Report(f.n, now, claims, f.refused)
 			if f.refused {
-				m.Refused(f.n, now, 0)
+				m.Refused(f.n, now, 0, false)
 				continue
 			}
 			a.fill(now)
@@ -81,16 +81,17 @@ func play(m *Meter, a *account, r *rand.Rand, responses int, silent bool) (accep
 	return accepted, refused, charged
 }
 
-func TestTheWayOfCountingIsSeenWithinFortyResponses(t *testing.T) {
+func TestTheWayOfCountingIsSeenWithinTwentyResponses(t *testing.T) {
 	for _, way := range []struct {
 		name        string
 		arrive, end float64
-	}{{"estimates kept", 1, 0}, {"settled at the end", 1, -0.6}, {"counted as produced", 0, 0.4}, {"half of the estimate", 0.5, 0}} {
+		full        int // responses that report a full bucket, because nothing is charged before a request ends
+	}{{"estimates kept", 1, 0, 0}, {"settled at the end", 1, -0.6, 0}, {"counted as produced", 0, 0.4, 10}, {"half of the estimate", 0.5, 0, 0}} {
 		t.Run(way.name, func(t *testing.T) {
 			for seed := range uint64(10) {
 				a := &account{limit: 5e4, left: 5e4, rate: 5e4 / float64(minute), arrive: way.arrive, end: way.end}
 				m := New(new(meter.Wall))
-				play(m, a, rand.New(rand.NewPCG(seed, 1)), 40, false)
+				play(m, a, rand.New(rand.NewPCG(seed, 1)), way.full+20, false)
 				require.True(t, m.parts[0].isBucket(), "seed %d", seed)
 				require.InDelta(t, way.arrive+way.end, m.parts[0].fit.whole(), 0.2, "seed %d", seed)
 			}
@@ -123,7 +124,7 @@ func TestAWindowIsSpreadOnceItRanDryAndTurnsAtTheMinute(t *testing.T) {
 	m := New(new(meter.Wall))
 	report := func(now meter.Instant, cost, left int64) {
 		n := m.Take(now, now, cost, false)
-		m.Report(n, []Claim{{Name: "tokens", Limit: 1000, Left: left, Reset: -1}}, false)
+		m.Report(n, now, []Claim{{Name: "tokens", Limit: 1000, Left: left, Reset: -1}}, false)
 		m.End(n, now, -1)
 	}
 	report(0, 100, 900)
@@ -143,9 +144,9 @@ func TestARefusalSaysWhenThereIsEnough(t *testing.T) {
 		now := i * 5 * second
 		n := m.Take(now, now, 300, false)
 		left := 1000 - 300*(i+1) + 50*i
-		m.Report(n, []Claim{{Name: "tokens", Limit: 1000, Left: max(left, 0), Reset: (1000 - max(left, 0)) * second / 10}}, left < 0)
+		m.Report(n, now, []Claim{{Name: "tokens", Limit: 1000, Left: max(left, 0), Reset: (1000 - max(left, 0)) * second / 10}}, left < 0)
 		if left < 0 {
-			m.Refused(n, now, 20*second)
+			m.Refused(n, now, 20*second, false)
 			require.Equal(t, 35*second, m.HeldUntil())
 			require.False(t, m.Payable(35*second-1, 1))
 			return
@@ -159,8 +160,8 @@ func TestARefusalThatNothingExplainsSpreadsWindows(t *testing.T) {
 	m := New(new(meter.Wall))
 	refused := func(now meter.Instant) {
 		n := m.Take(now, now, 10, false)
-		m.Report(n, []Claim{{Name: "tokens", Limit: 1000, Left: 900, Reset: -1}}, true)
-		m.Refused(n, now+1, 0)
+		m.Report(n, now, []Claim{{Name: "tokens", Limit: 1000, Left: 900, Reset: -1}}, true)
+		m.Refused(n, now+1, 0, false)
 	}
 	refused(0)
 	require.True(t, m.parts[0].dry)
@@ -174,13 +175,14 @@ func TestSendsKeepTheirSums(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		var s sends
 		open := map[int64]int64{}
-		var sent, ended, spent float64
+		var sent, ended, spent, count float64
 		for now := range int64(1500) {
 			switch n := r.Int64N(s.next + 1); r.IntN(4) {
 			case 0, 1:
 				cost := r.Int64N(100)
 				open[s.add(now, cost)] = cost
 				sent += float64(cost)
+				count++
 			case 2:
 				if cost, ok := open[n]; ok && s.find(n) != nil {
 					s.end(n, now, 2*cost)
@@ -191,6 +193,7 @@ func TestSendsKeepTheirSums(t *testing.T) {
 				if cost, ok := open[n]; ok && s.find(n) != nil {
 					require.Equal(t, cost, s.undo(n))
 					sent -= float64(cost)
+					count--
 					delete(open, n)
 				}
 			}
@@ -201,7 +204,7 @@ func TestSendsKeepTheirSums(t *testing.T) {
 				}
 			}
 			checkInvariants(t, &s, fmt.Sprint("seed ", seed))
-			require.Equal(t, total{sent, ended, spent}, s.total)
+			require.Equal(t, total{sent, ended, spent, count}, s.total)
 			require.Equal(t, int64(len(open)), s.open)
 		}
 	}
@@ -233,17 +236,48 @@ func TestAServerThatAcceptsNothingIsAskedLessAndLess(t *testing.T) {
 	for i := range 12 {
 		require.True(t, m.Payable(now, 100))
 		n := m.Take(now, now, 100, false)
-		m.Report(n, nil, true)
-		m.Refused(n, now+1, 0)
+		m.Report(n, now, nil, true)
+		m.Refused(n, now+1, 0, false)
 		asked, now = now, m.HeldUntil()
 		require.Equal(t, asked+1+second/8<<min(i+1, 9), now)
 		require.False(t, m.Payable(now-1, 100))
 	}
 	n := m.Take(now, now, 100, false)
-	m.Report(n, nil, false)
+	m.Report(n, now, nil, false)
 	m.End(n, now+1, -1)
 	n = m.Take(now+1, now+1, 100, false)
-	m.Report(n, nil, true)
-	m.Refused(n, now+2, 0)
+	m.Report(n, now, nil, true)
+	m.Refused(n, now+2, 0, false)
 	require.Less(t, m.HeldUntil(), now+2, "the row has ended")
+}
+
+// When a request arrives is not known, so the end of a window is later than what its response says by up to the time that it took.
+func TestAWindowTurnsWhenItMustHaveEnded(t *testing.T) {
+	for _, took := range []meter.Instant{second / 25, 3 * second} {
+		m := New(new(meter.Wall))
+		n := m.Take(second, second, 990, false)
+		m.Report(n, second+took, []Claim{{Name: "tokens", Limit: 1000, Left: 10, Reset: 20 * second}}, false)
+		m.End(n, second+took, -1)
+		ends := 21*second + min(took, second/10)
+		require.Equal(t, ends, m.Ready(5*second, 0, 100))
+		require.False(t, m.Payable(ends-1, 100))
+		require.True(t, m.Payable(ends, 100))
+	}
+}
+
+// A refusal that names requests is of a limit of their number, whatever they cost.
+func TestALimitOfRequestsIsLearnedInRequests(t *testing.T) {
+	m := New(new(meter.Wall))
+	for i := range int64(60) { // in 60 s
+		n := m.Take(i*second, i*second, 10+i, false)
+		m.Report(n, i*second, nil, false)
+		m.End(n, i*second, -1)
+	}
+	n := m.Take(60*second, 60*second, 100, false)
+	m.Report(n, 60*second, nil, true)
+	m.Refused(n, 60*second, 0, true)
+	for _, cost := range []int64{1, 1000} {
+		require.InDelta(t, 62.04, float64(m.Ready(60*second, 0, cost))/1e9, 0.01, "60 in two minutes, less 2 %%, whatever it costs")
+	}
+	require.InDelta(t, 0.5*39.5, m.PerSecond(0), 0.01, "in what requests cost in the mean")
 }

@@ -2,22 +2,29 @@ package allowance
 
 const (
 	fitKeeps = 63.0 / 64 // of the responses before, beside the next
-	fitPrior = 2         // responses that the guess counts for
+	fitPrior = 1         // requests that the guess counts for
+	// guessFollows is the part by which the guess follows what was learned. While as much ends as is sent, only the sum of the two is certain, and
+	// without that they would return to the first guess.
+	guessFollows = 16
 )
 
 // A fit is what a request costs a part for each token of its estimate: when it is sent, and when it ends. Responses show it, by least squares
-// in which earlier ones count less and less. Before, the estimate is taken for the cost.
+// in which earlier ones count less and less. Before, a guess stands: that the estimate is the cost, or what was saved.
 type fit struct {
 	sent, ended float64
+	guess       [2]float64 // of these
 	ss, se, ee  float64
 	sy, ey      float64
 	n           float64
 }
 
-func newFit() fit { return fit{sent: 1} }
+func newFit(sent, ended float64) fit {
+	return fit{sent: sent, ended: ended, guess: [2]float64{sent, ended}}
+}
 
-// add takes by how much less was left in a response than in the one before, what was sent between, and what has ended.
-func (f *fit) add(sent, ended, less float64) {
+// add takes by how much less was left in a response than in one before, what was sent between, what has ended, and what a request was estimated to
+// cost in the mean.
+func (f *fit) add(sent, ended, less, each float64) {
 	if sent+ended <= 0 {
 		return
 	}
@@ -28,12 +35,14 @@ func (f *fit) add(sent, ended, less float64) {
 	f.sy = fitKeeps*f.sy + w*sent*less
 	f.ey = fitKeeps*f.ey + w*ended*less
 	f.n = fitKeeps*f.n + 1
-	prior := fitPrior * max(f.ss, f.ee) / max(f.n, 1) / max(f.n/8, 1) // is worth less and less
-	ss, ee, sy := f.ss+prior, f.ee+prior, f.sy+prior
+	prior := fitPrior * each / max(f.n/8, 1) // is worth less and less
+	ss, ee, sy, ey := f.ss+prior, f.ee+prior, f.sy+prior*f.guess[0], f.ey+prior*f.guess[1]
 	if det := ss*ee - f.se*f.se; det > 0 {
-		f.sent = max(0, (sy*ee-f.ey*f.se)/det)
-		f.ended = max(-f.sent, (f.ey*ss-sy*f.se)/det) // no more comes back than was charged
+		f.sent = max(0, (sy*ee-ey*f.se)/det)
+		f.ended = max(-f.sent, (ey*ss-sy*f.se)/det) // no more comes back than was charged
 	}
+	f.guess[0] += (f.sent - f.guess[0]) / guessFollows
+	f.guess[1] += (f.ended - f.guess[1]) / guessFollows
 }
 
 // whole returns what a request costs in the end for each token of its estimate.

@@ -17,9 +17,10 @@ const (
 // A hidden is a limit that only refusals show. It is taken for a bucket that was full when the first request came, and holds what comes back in a
 // minute. If a refusal asks for a wait that is much longer than a request takes, it is a window of a minute.
 //
-// What is charged is the estimates of requests in flight, and what others did cost. So the first refusal is a guess of the rate, and what
+// What is charged is the estimates of requests in flight, and what others did cost, or the requests. So the first refusal is a guess of the rate, and what
 // was accepted between two refusals is the rate: both times nothing was left. A little more is tried as time goes by.
 type hidden struct {
+	counts bool          // requests, and not what they cost, because refusals say so
 	begun  meter.Instant // when the first request was sent
 	rate   float64       // of what is charged, per ns; 0: there was no refusal
 	sure   bool          // it is no guess
@@ -32,6 +33,14 @@ type hidden struct {
 	from   float64       // what was charged when it began
 }
 
+// charged returns what is charged of all that was sent.
+func (h *hidden) charged(t total) float64 {
+	if h.counts {
+		return t.count
+	}
+	return t.charged()
+}
+
 // sends notes that a request is sent.
 func (h *hidden) sends(now meter.Instant, s *sends) {
 	if s.next == 0 {
@@ -39,7 +48,7 @@ func (h *hidden) sends(now meter.Instant, s *sends) {
 	}
 	if h.window > 0 && now >= h.ends {
 		h.ends += (now-h.ends)/minute*minute + minute
-		h.from = s.charged()
+		h.from = h.charged(s.total)
 		h.window *= 1 + h.more
 		h.more = min(2*h.more, 1)
 	}
@@ -47,7 +56,10 @@ func (h *hidden) sends(now meter.Instant, s *sends) {
 
 // refused takes a refusal.
 func (h *hidden) refused(now meter.Instant, x *send, wait int64) {
-	charged := x.before.charged()
+	charged, cost := h.charged(x.before), float64(x.cost)
+	if h.counts {
+		cost = 1
+	}
 	if x.at <= h.stops || charged <= 0 {
 		return
 	}
@@ -59,7 +71,7 @@ func (h *hidden) refused(now meter.Instant, x *send, wait int64) {
 		h.rate += weight * (max(charged-h.then, 0)/since - h.rate)
 		h.sure = h.sure || weight == 1
 	}
-	if h.window > 0 || float64(wait) > max(shortWait, longWait*float64(x.cost)/h.rate) {
+	if h.window > 0 || float64(wait) > max(shortWait, longWait*cost/h.rate) {
 		h.window, h.more = (charged-h.from)*(1-windowSpare*windowTries), windowTries
 		if wait > 0 {
 			h.ends = now + wait
@@ -97,7 +109,7 @@ func (h *hidden) ready(from, last meter.Instant, cost float64, s *sends) meter.I
 	case h.rate == 0, h.window > 0 && from >= h.ends:
 		return from
 	case h.window > 0:
-		free := h.window - (s.charged() - h.from)
+		free := h.window - (h.charged(s.total) - h.from)
 		if free < cost {
 			return h.ends
 		}
@@ -105,7 +117,7 @@ func (h *hidden) ready(from, last meter.Instant, cost float64, s *sends) meter.I
 		return min(h.ends, max(from, meter.AddInstant(last, int64(each*cost))))
 	}
 	factor, back := h.trial().at(float64(from - h.at))
-	if short := s.charged() - h.then + cost - h.rate*back; short > 0 {
+	if short := h.charged(s.total) - h.then + cost - h.rate*back; short > 0 {
 		return meter.AddInstant(from, int64(short/(h.rate*factor))+1)
 	}
 	return from

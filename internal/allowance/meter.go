@@ -17,7 +17,7 @@ const (
 type Meter struct {
 	sends  sends
 	parts  []*part
-	hidden hidden
+	hidden [2]hidden     // of what requests cost, and of their number
 	last   meter.Instant // when the last request was sent
 	held   meter.Instant // no request is sent before, because a refusal says so
 	stray  meter.Instant // when a request was refused that no part explains; those sent before may be of the same event; -1: none was
@@ -35,7 +35,9 @@ var (
 )
 
 // New returns the Meter of an account of which nothing is known. It stops no request.
-func New(wall *meter.Wall) *Meter { return &Meter{wall: wall, last: -minute, stray: -1, event: -1} }
+func New(wall *meter.Wall) *Meter {
+	return &Meter{wall: wall, hidden: [2]hidden{1: {counts: true}}, last: -minute, stray: -1, event: -1}
+}
 
 // minuteEnd returns the end of the minute of the clock of which an instant is.
 func (m *Meter) minuteEnd(at meter.Instant) meter.Instant {
@@ -53,17 +55,20 @@ func (m *Meter) Ready(from meter.Instant, ahead, cost int64) meter.Instant {
 	for _, p := range m.parts {
 		at = p.ready(at, m.last, float64(ahead), float64(cost), &m.sends)
 	}
-	return m.hidden.ready(at, m.last, float64(ahead)+float64(cost), &m.sends)
+	at = m.hidden[0].ready(at, m.last, float64(ahead)+float64(cost), &m.sends)
+	return m.hidden[1].ready(at, m.last, 1+m.sends.requests(float64(ahead)), &m.sends)
 }
 
 // Take returns the number of the request.
 func (m *Meter) Take(due, now meter.Instant, cost int64, _ bool) int64 {
 	for _, p := range m.parts {
-		if !p.isBucket() && now >= p.ends {
+		if !p.isBucket() && now >= p.turns() {
 			p.turn(now, m.sends.total, m.sends.next-1, m.minuteEnd)
 		}
 	}
-	m.hidden.sends(now, &m.sends)
+	for i := range m.hidden {
+		m.hidden[i].sends(now, &m.sends)
+	}
 	m.last = due
 	return m.sends.add(now, cost)
 }
@@ -82,8 +87,8 @@ func (m *Meter) End(n int64, now meter.Instant, cost int64) { m.sends.end(n, now
 // Settle does nothing: see End.
 func (m *Meter) Settle(int64, meter.Instant, int64, int64) {}
 
-// Report takes what the response to a request reports of parts. refused says that the request was refused, for whatever reason.
-func (m *Meter) Report(n int64, claims []Claim, refused bool) {
+// Report takes what the response to a request, which has come now, reports of parts. refused says that the request was refused, for whatever reason.
+func (m *Meter) Report(n int64, now meter.Instant, claims []Claim, refused bool) {
 	x := m.sends.find(n)
 	if x == nil {
 		return
@@ -91,7 +96,7 @@ func (m *Meter) Report(n int64, claims []Claim, refused bool) {
 	m.works = m.works || !refused
 	for i := range claims {
 		if p := m.part(&claims[i]); p != nil {
-			p.take(n, x, &claims[i], refused, m.sends.near(n), m.minuteEnd)
+			p.take(n, x, &claims[i], refused, m.sends.near(n), now-x.at, m.minuteEnd)
 		}
 	}
 }
@@ -112,9 +117,10 @@ func (m *Meter) part(c *Claim) *part {
 }
 
 // Refused takes a refusal of a request because of a limit in the unit: after Report, and instead of GiveBack. The wait is 0 if the server
-// did not say how long. If neither that a part has too little left explains it nor another refusal of the same event, the windows of parts
-// are spread, and after the next such refusal no faster than a minute allows.
-func (m *Meter) Refused(n int64, now meter.Instant, wait int64) {
+// did not say how long. counts says that a limit that is not reported is of the number of requests. If neither that a part has too little left
+// explains the refusal nor another one of the same event, the windows of parts are spread, and after the next such refusal no faster than a
+// minute allows.
+func (m *Meter) Refused(n int64, now meter.Instant, wait int64, counts bool) {
 	x := m.sends.find(n)
 	if x == nil {
 		return
@@ -131,8 +137,10 @@ func (m *Meter) Refused(n int64, now meter.Instant, wait int64) {
 	}
 	switch {
 	case explained:
+	case len(m.parts) == 0 && counts:
+		m.hidden[1].refused(now, &refused, wait)
 	case len(m.parts) == 0:
-		m.hidden.refused(now, &refused, wait)
+		m.hidden[0].refused(now, &refused, wait)
 	case refused.at > m.stray:
 		for _, p := range m.parts {
 			p.tight, p.dry = p.dry && m.stray >= 0, true
@@ -165,7 +173,7 @@ func (m *Meter) Matters(meter.Instant) (must, full meter.Instant) {
 	switch {
 	case m.sends.open > 0:
 		return meter.Never, meter.Never
-	case m.sends.next == 0:
+	case m.last < 0: // no request was sent, and nothing restored
 		return m.held, m.held
 	}
 	return m.held, max(m.held, meter.AddInstant(m.last, keepLearned))
@@ -188,10 +196,13 @@ func (m *Meter) PerSecond(meter.Instant) float64 {
 			least = min(least, r)
 		}
 	}
-	switch {
-	case len(m.parts) == 0:
-		return m.hidden.rate * 1e9
-	case math.IsInf(least, 1):
+	if r := m.hidden[0].rate * 1e9; len(m.parts) == 0 && r > 0 {
+		least = min(least, r)
+	}
+	if r := m.hidden[1].rate * 1e9; len(m.parts) == 0 && r > 0 && m.sends.count > 0 {
+		least = min(least, r*m.sends.sent/m.sends.count)
+	}
+	if math.IsInf(least, 1) {
 		return 0
 	}
 	return least

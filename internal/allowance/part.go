@@ -10,6 +10,7 @@ import (
 const (
 	minute      = 60 * second
 	mixed       = second / 50 // in which the network may change the order of requests
+	mostLate    = 5 * mixed   // from the sending of a request to its arrival, longer for one than for another
 	rounding    = 1.1e9       // by which resets that servers report are wrong, in ns
 	spareFlow   = 1.0 / 16    // of a limit that refills is left unused, once, because what is in flight may cost more than usual
 	spareEach   = 1.0 / 256   // of a window, each time
@@ -33,8 +34,10 @@ type part struct {
 	now     sample  // what the newest response reported
 	said    int64   // the number of its request
 	base    sample  // what the next sample of the fit is compared with
+	first   int64   // the last request that was counted before the window; -1: there was none
 	fit     fit
-	ends    meter.Instant // of the window
+	ends    meter.Instant // of the window, if the request whose response says so came when it was sent
+	late    int64         // by how much later the window ends at most, because it came later
 	rate    float64       // per ns, of a bucket
 	refills float64       // responses that speak for a bucket, less those that speak for a window
 	dry     bool          // it was used up before, so what is left of a window is spread until its end
@@ -51,12 +54,15 @@ type sample struct {
 	whole bool    // nothing was cut off, so another sample can be compared with it
 }
 
-func newPart(c *Claim) *part { return &part{name: strings.Clone(c.Name), fit: newFit()} }
+func newPart(c *Claim) *part { return &part{name: strings.Clone(c.Name), first: -1, fit: newFit(1, 0)} }
+
+// turns returns when the window has ended for requests that are sent then.
+func (p *part) turns() meter.Instant { return meter.AddInstant(p.ends, p.late) }
 
 func (p *part) isBucket() bool { return p.refills > 0 && p.rate > 0 }
 
-// take takes what the response to a request reports. A request that was refused is not charged.
-func (p *part) take(n int64, x *send, c *Claim, refused bool, near float64, ends func(meter.Instant) meter.Instant) {
+// take takes what the response to a request reports, which came after some time. A request that was refused is not charged.
+func (p *part) take(n int64, x *send, c *Claim, refused bool, near float64, took int64, ends func(meter.Instant) meter.Instant) {
 	s := sample{left: float64(max(c.Left, 0)), at: x.at, n: n, then: x.before, near: near}
 	if refused {
 		s.n--
@@ -75,45 +81,55 @@ func (p *part) take(n int64, x *send, c *Claim, refused bool, near float64, ends
 			before.left = s.left
 		}
 		if n < p.said {
+			if n > p.first {
+				p.learn(&s)
+			}
 			return
 		}
-		if !p.isBucket() && s.at >= p.ends {
+		if !p.isBucket() && s.at >= p.turns() {
 			p.turn(s.at, x.before, n-1, ends)
 		}
 		p.learn(&s)
 	}
 	p.limit, p.now, p.said = limit, s, n
-	p.resets(c.Reset, ends)
+	p.resets(c.Reset, took, ends)
 	p.dry = p.dry || s.left < limit/16
 }
 
 // learn takes a sample for the fit, if it is of the same window as the one before, and what was spent between is clear. What is
-// cut off, because nothing is left or all of it, shows less than was spent, so a sample ends where some is left.
+// cut off, because nothing is left or all of it, shows less than was spent, so a sample ends where some is left. A response that others have
+// overtaken is one, too: up to the newest.
 func (p *part) learn(s *sample) {
 	if !s.whole {
 		return
 	}
-	b := &p.base
-	sent, ended, less := s.then.sent-b.then.sent, s.then.ended-b.then.ended, b.left-s.left
-	same := b.whole
-	if p.isBucket() {
-		less += p.rate * float64(s.at-b.at)
-		same = same && less+s.left < p.limit // else it may have been full meanwhile
-	} else {
-		same = same && s.left-p.now.left <= max((p.limit-p.now.left)/2, p.limit/64) // else it has turned
+	from, to, before := &p.base, s, p.now.left
+	overtaken := s.n < p.base.n // by the response to a later request
+	if overtaken {
+		from, to, before = s, &p.base, s.left
 	}
-	switch uncertain := clear * (s.near + b.near); {
+	sent, ended, less := to.then.sent-from.then.sent, to.then.ended-from.then.ended, from.left-to.left
+	same := p.base.whole
+	if p.isBucket() {
+		less += p.rate * float64(to.at-from.at)
+		same = same && less+to.left < p.limit // else it may have been full meanwhile
+	} else {
+		same = same && to.left-before <= max((p.limit-before)/2, p.limit/64) // else it has turned
+	}
+	switch uncertain := clear * (from.near + to.near); {
 	case same && sent >= uncertain:
-		p.fit.add(sent, ended, less)
-	case same && s.near >= b.near:
+		p.fit.add(sent, ended, less, s.then.sent/float64(s.n+1))
+	case same && s.near >= p.base.near:
 		return // a longer stretch is clearer
 	}
-	p.base = *s
+	if !overtaken {
+		p.base = *s
+	}
 }
 
 // resets takes in how many ns the newest response says that more is left, or all of it: the end of a window stays the same, and until a bucket is full it
 // takes as long as it refills what was used. What little use shows is less than what is rounded.
-func (p *part) resets(in int64, ends func(meter.Instant) meter.Instant) {
+func (p *part) resets(in, took int64, ends func(meter.Instant) meter.Instant) {
 	at, used := p.now.at, p.limit-p.now.left
 	end := meter.AddInstant(at, max(in, 0))
 	switch {
@@ -126,7 +142,7 @@ func (p *part) resets(in int64, ends func(meter.Instant) meter.Instant) {
 			p.weigh(float64(in), used/p.rate, math.Abs(float64(end-p.ends)) <= rounding)
 			p.rate += (rate - p.rate) / 8
 		}
-		p.ends = end
+		p.ends, p.late = end, min(took, mostLate)
 	}
 	if p.ends <= at {
 		p.ends = end
@@ -164,7 +180,7 @@ func (p *part) waits(now meter.Instant, wait int64, cost float64, s *sends) {
 // turn begins the window of which at is a part. Requests up to that number were counted before.
 func (p *part) turn(at meter.Instant, then total, n int64, ends func(meter.Instant) meter.Instant) {
 	p.now = sample{left: p.limit, at: at, n: n, then: then}
-	p.said, p.ends, p.base.whole = n, ends(at), false
+	p.said, p.first, p.ends, p.late, p.base.whole = n, n, ends(at), 0, false
 }
 
 // free returns what is left at an instant, less what requests in flight are still going to cost.
@@ -175,10 +191,10 @@ func (p *part) free(at meter.Instant, s *sends) float64 {
 	case p.isBucket():
 		back := p.rate * float64(at-now.at)
 		return min(p.limit, now.left+back) - since - max(0, f.ended*s.pending()-p.rate*s.took/2)
-	case at >= p.ends:
+	case at >= p.turns():
 		return p.limit - p.owed(s, math.Inf(1))
 	}
-	return now.left - since - p.owed(s, float64(p.ends-at))
+	return now.left - since - p.owed(s, float64(p.turns()-at))
 }
 
 // owed returns what requests in flight are going to cost within a time.
@@ -197,22 +213,22 @@ func (p *part) ready(from, last meter.Instant, ahead, cost float64, s *sends) me
 	switch bucket := p.isBucket(); {
 	case bucket && short+p.limit*spareFlow > 0:
 		return meter.AddInstant(from, int64((short+p.limit*spareFlow)/p.rate)+1)
-	case bucket, ahead == 0 && from >= p.ends:
+	case bucket, ahead == 0 && from >= p.turns():
 		return from
 	}
 	spare := p.limit * spareEach
 	if short += spare; short > 0 {
 		later := int64(short / (p.limit - spare)) // windows of a minute, after the next one
-		return meter.AddInstant(max(from, p.ends), later*minute)
+		return meter.AddInstant(max(from, p.turns()), later*minute)
 	}
-	if !p.dry || from >= p.ends {
+	if !p.dry || from >= p.turns() {
 		return from
 	}
-	each := float64(p.ends-from) / (want - short)
+	each := float64(p.turns()-from) / (want - short)
 	if p.tight {
 		each = max(each, float64(minute)/p.limit)
 	}
-	return min(p.ends, max(from, meter.AddInstant(last, int64(each*p.fit.whole()*(ahead+cost)))))
+	return min(p.turns(), max(from, meter.AddInstant(last, int64(each*p.fit.whole()*(ahead+cost)))))
 }
 
 // perSecond returns how much comes back in a second; 0: it is not known.

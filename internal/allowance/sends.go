@@ -12,6 +12,7 @@ type total struct {
 	sent  float64 // estimated, of requests that were sent
 	ended float64 // estimated, of requests that have ended
 	spent float64 // true, of these
+	count float64 // requests that were sent
 }
 
 // charged returns what was spent if requests in flight cost what was estimated.
@@ -51,6 +52,7 @@ func (s *sends) add(now meter.Instant, cost int64) int64 {
 	s.next++
 	s.ring[n%int64(len(s.ring))] = send{now, cost, s.total, true}
 	s.sent += float64(cost)
+	s.count++
 	s.open++
 	return n
 }
@@ -115,11 +117,22 @@ func (s *sends) undo(n int64) (cost int64) {
 	cost, x.open, x.cost = x.cost, false, 0
 	s.open--
 	s.sent -= float64(cost)
+	s.count--
 	for later := n + 1; later < s.next; later++ {
-		s.at(later).before.sent -= float64(cost)
+		before := &s.at(later).before
+		before.sent -= float64(cost)
+		before.count--
 	}
 	return cost
 }
 
 // pending returns the estimated costs of requests in flight.
 func (s *sends) pending() float64 { return s.sent - s.ended }
+
+// requests returns how many requests cost that, in the mean of all.
+func (s *sends) requests(cost float64) float64 {
+	if s.count <= 0 || s.sent <= 0 {
+		return 0
+	}
+	return cost * s.count / s.sent
+}

@@ -30,6 +30,8 @@ type extra struct {
 	alarm  alarm                  // of a lease
 	marked bool                   // in leases.marked
 
+	Estimates *Estimates // where they are lowered; nil: nothing was settled
+
 	unkeyed bool // requests without a key are counted here, by host: a hold of the key "" holds them, too
 }
 
@@ -167,6 +169,30 @@ func (b *Bucket) Callers() int {
 	return b.Point.Callers()
 }
 
+// Share returns which part of its estimate a request is charged; 0: all of it.
+func (b *Bucket) Share() Share {
+	if b.extra == nil || b.Estimates == nil {
+		return 0
+	}
+	return b.Estimates.Share()
+}
+
+// Settles notes which part of its estimate a request did cost, in a limit that lowers estimates.
+func (b *Bucket) Settles(now meter.Instant, s Share) {
+	e := b.Needs()
+	if e.Estimates == nil {
+		e.Estimates = new(Estimates)
+	}
+	e.Estimates.Add(now, s)
+}
+
+// RestoreShare has the next request be charged that part of its estimate, in a limit that lowers estimates; 0: all of it.
+func (b *Bucket) RestoreShare(now meter.Instant, s Share) {
+	if b.Limit.Lowers && s > 0 {
+		b.Needs().Estimates = newEstimates(now, s)
+	}
+}
+
 // Waiting returns how many requests wait that fall under the bucket.
 func (b *Bucket) Waiting() int {
 	if b.extra == nil {
@@ -220,6 +246,9 @@ func (b *Bucket) Matters(now meter.Instant) (must, full meter.Instant) {
 	}
 	must, full = b.Meter.Matters(now)
 	must = max(must, b.HeldByCaller())
+	if b.extra != nil {
+		full = max(full, b.Estimates.keptUntil())
+	}
 	return must, max(must, full)
 }
 

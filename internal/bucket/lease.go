@@ -141,6 +141,9 @@ func (b *Bucket) asksFor(w *order.Waiter, now meter.Instant) (from meter.Instant
 		if other == b {
 			continue
 		}
+		if other.Lease != nil {
+			other.Lease.Advance(now, now) // its tokens may be void by now
+		}
 		together := other.isAskedWith(b)
 		alone = alone && !together
 		ready := other.Ready(0, 0, cost)

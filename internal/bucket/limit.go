@@ -13,7 +13,7 @@ import (
 type Limit struct {
 	Single   *Bucket // of the key "", which most programs use alone; it is never forgotten
 	buckets  map[string]*Bucket
-	recent   *Bucket // what ByHost returned last, since most programs call one host many times in a row; nil: it was forgotten
+	recent   *Bucket // what byHost returned last, since most programs call one host many times in a row; nil: it was forgotten
 	Gates    bool    // its buckets are those of gates
 	Index    int     // of the limit in its Limiter; that of gates comes after all
 	Plans    bool    // its meters are Planners
@@ -34,12 +34,10 @@ type Limit struct {
 	holds   map[string]meter.Instant // of keys that have no bucket, because there was no room; nil: none
 	holdNew meter.Instant            // the hold of buckets that are yet to be made
 
-	_        [64]byte      // what follows is written under the lock while requests read what stands above without it
 	held     meter.Instant // the end of HoldAll
 	heldMost meter.Instant // the latest end of a hold of a bucket, past ones included
 	Counts   limitCounts
 	Settled  Settled // guarded by the lock, as Counts is
-	_        [64]byte
 }
 
 // NoteMeter notes what the meters of the limit are, because it takes time to find out.
@@ -129,8 +127,15 @@ func (li *Limit) Bucket(key string) *Bucket {
 	return li.buckets[key]
 }
 
-// ByHost returns the bucket of a host for requests without a key; nil: none is kept.
-func (li *Limit) ByHost(host string) *Bucket {
+// Find returns the bucket of a key, which is not "", or of a host for requests without a key; nil: none is kept.
+func (li *Limit) Find(key string, isHost bool) *Bucket {
+	if isHost {
+		return li.byHost(key)
+	}
+	return li.buckets[key]
+}
+
+func (li *Limit) byHost(host string) *Bucket {
 	if b := li.recent; b != nil && b.Key == host {
 		return b
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/order"
 	"github.com/httpthrottle/throttle/internal/supply"
+	"github.com/httpthrottle/throttle/store"
 )
 
 // respond books what the store responds to a call.
@@ -56,6 +57,33 @@ func TestABucketAskedForTogetherThatIsReadyLaterStopsTheOther(t *testing.T) {
 	require.Equal(t, lease.Demand{First: 2, All: 4, Until: meter.Never - 1}, a.Demand(until-lead))
 }
 
+// Tokens of a sliding window are void some time after their ask. From then on, they are asked for again, together with those of the other
+// bucket, whether or not anything else has looked at the window meanwhile.
+func TestVoidTokensAreAskedForTogetherWithOthers(t *testing.T) {
+	for _, early := range []meter.Instant{1, 0} {
+		s := newShop(t)
+		slots, window := newLimit(10, s.shared), newLimit(5, s.shared)
+		slots.Stored, window.Stored, window.Name = store.Slots, store.Sliding, "others"
+		a, b := s.lease(slots, ""), s.lease(window, "")
+		b.Lease.Wanted = 5
+		s.respond(s.asks(b))
+		b.Lease.Wanted = 0
+		var o order.Order
+		waits(&o, s.now, 2, a, b)
+
+		s.now += int64(10*time.Millisecond) - early
+		parts := s.asks(a).Asks[0].Parts
+		require.Equal(t, store.Slots, parts[0].Budget.Kind)
+		if early > 0 {
+			require.Len(t, parts, 1)
+			continue
+		}
+		require.Len(t, parts, 2)
+		require.EqualValues(t, 2, parts[1].Need)
+		require.EqualValues(t, 5, parts[1].Back[0].Tokens)
+	}
+}
+
 // It is not asked for together with the other, so that nothing is known of when it has tokens.
 func TestABucketOfAnotherStoreWithoutTokensStopsTheOther(t *testing.T) {
 	s, other := newShop(t), newShop(t)
@@ -68,15 +96,15 @@ func TestABucketOfAnotherStoreWithoutTokensStopsTheOther(t *testing.T) {
 
 func TestTheBucketOfAHostIsFoundAgain(t *testing.T) {
 	li := newLimit(10)
-	require.Nil(t, li.ByHost("a"))
+	require.Nil(t, li.Find("a", true))
 	a, b := li.bucketFor("a"), li.bucketFor("b")
 	for range 2 {
-		require.Same(t, a, li.ByHost("a"))
-		require.Same(t, b, li.ByHost("b"))
+		require.Same(t, a, li.Find("a", true))
+		require.Same(t, b, li.Find("b", true))
 	}
 	require.True(t, a.extra.unkeyed)
-	require.Nil(t, li.ByHost("c"))
-	require.Same(t, b, li.ByHost("b"))
+	require.Nil(t, li.Find("c", true))
+	require.Same(t, b, li.Find("b", true))
 	li.Forget(b)
-	require.Nil(t, li.ByHost("b"))
+	require.Nil(t, li.Find("b", true))
 }

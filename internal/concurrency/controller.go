@@ -39,7 +39,7 @@ type controller struct {
 
 	open      level   // of the requests that are sent now
 	high, low level   // the last two, which are compared; at the start, high is the one before
-	longer    float64 // cruising lasts for so many visits
+	longer    float64 // cruising lasts for this many visits
 	joint     joint
 
 	usual, usualVar float64 // the logarithm of the latency while cruising, and its variance; 0, 0: unknown
@@ -74,8 +74,8 @@ const (
 	leastSent   = 16          // requests of a visit, and
 	mostSent    = 96          // the most that noise asks for
 	precise     = 0.12        // standard error of a logarithm that a visit should reach
-	longAtLeast = 4           // cruising lasts for so many visits,
-	longAtMost  = 20          // for so many while e is where it should be,
+	longAtLeast = 4           // cruising lasts for at least this many visits,
+	longAtMost  = 20          // and for at most this many while e is where it should be,
 	longBound   = 60          // and where n cannot grow anyway
 	calmStep    = 0.06        // of ln n
 	slack       = 0.223       // ln 1.25: how much slower than the best the lower level may be
@@ -209,7 +209,7 @@ func (c *controller) turn(now instant) {
 	}
 }
 
-// enough returns how many requests this phase takes: so many that the mean latency is precise, and each slot is used once,
+// enough returns how many requests this phase takes: enough that the mean latency is precise, and each slot is used once,
 // because the first responses of a phase are the quickest.
 func (c *controller) enough() float64 {
 	l, err, least := &c.high, precise, 1.0

@@ -46,7 +46,7 @@ const (
 	doubtsMost  = 2      //
 	longEpisode = 400    // successes that end an episode
 	noiseShare  = 0.1    // the most refusals that are not caused by load; where n is 1,
-	noiseAlone  = 0.5    // that may be so many
+	noiseAlone  = 0.5    // the same there
 	noiseFor    = 120 * second
 	rowAtMost   = 8
 	firstPause  = second / 10
@@ -108,7 +108,7 @@ func (c *controller) refuse(now instant, t ticket) {
 		c.cut(now, f, false, sparse)
 		return
 	}
-	r.wait = max(min(rareWait, r.wait), r.wait/2) // so many are fine, and more are tried sooner
+	r.wait = max(min(rareWait, r.wait), r.wait/2) // this many are fine, and more are tried sooner
 }
 
 // tries reports whether a request was one of those by which a higher ceiling was tried.

@@ -164,7 +164,7 @@ func (k *Keeper[T]) Settle(now Instant, most int) (done bool) {
 }
 
 // Evict removes the thing that is as good as new first, except those that must be kept or that spare reports. If there is none,
-// it removes one that Yields. It looks at most so many each time, and reports whether there was one.
+// it removes one that Yields. It looks at a bounded number each time, and reports whether there was one.
 func (k *Keeper[T]) Evict(now Instant, most int, spare func(T) bool) (x T, ok bool) {
 	if x, ok = k.evict(now, most, spare); !ok && k.Yields != nil {
 		x, ok = k.yield(now, most, spare)

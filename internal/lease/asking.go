@@ -25,6 +25,8 @@ type asking struct {
 	again  meter.Instant // no tokens are asked for before, because the store said so
 	spare  meter.Instant // no tokens are leased ahead before, because the store had too few
 	trip   time.Duration // the round trip to the store, as an average of the latest ones; 0: unknown
+	least  time.Duration // the fastest of the latest ones
+	late   bool          // the latest one was later than a token of a Sliding window may be used
 	lead   time.Duration // the next tokens are asked for so long before the last promised one is due
 	drawn  int64         // tokens drawn after the latest ask
 	leaves bool          // see Leave
@@ -240,14 +242,23 @@ func (m *Leased) measure(span float64) {
 	}
 }
 
-// measureTrip takes the round trip of the latest ask.
+// measureTrip takes the round trip of the latest ask. One that is late on its own says nothing about the next ones: if it counted, tokens
+// of those that are late as well would count as used in time.
 func (m *Leased) measureTrip(trip time.Duration) {
 	m.lead = 2*trip + lateAsk
 	if m.trip == 0 {
-		m.trip = trip
+		m.trip, m.least = trip, trip
+	}
+	before := m.late
+	if m.late = trip > inTime(m.trip); m.late && !before {
+		return
 	}
 	m.trip += (trip - m.trip) / 8
+	m.least = min(trip, m.least+(trip-m.least)/16)
 }
+
+// inTime returns how long after its ask a token of a Sliding window may be used.
+func inTime(trip time.Duration) time.Duration { return trip + trip/2 + time.Duration(lateUse) }
 
 // drops reports whether tokens are given back that are not used in time. What a bucket or a pace has promised is kept for a request that
 // will need it: given back, it would be promised again later, and what the request was promised elsewhere would be unused until then. A
@@ -308,13 +319,13 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 	}
 	trip := time.Duration(now - sent)
 	if m.budget.Kind == store.Sliding {
-		usual := cmp.Or(m.trip, trip)
-		void = min(void, meter.AddInstant(sent, int64(usual+usual/2)+lateUse))
+		void = min(void, meter.AddInstant(sent, int64(inTime(cmp.Or(m.trip, trip)))))
 	}
 	m.measureTrip(trip)
 	if !m.replace {
 		m.follow(rateOf(&m.budget, &p))
 	}
+	m.open(sent, now, &p)
 	m.latest = response{known: true, sent: sent, left: p.Left, processes: m.count(now, max(1, p.Processes))}
 	m.alone = alone{}
 	m.schedule()
@@ -322,8 +333,8 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 	m.again = now
 	if p.Tokens < asked.Need || m.budget.Kind == store.Sliding && p.Wait > 0 {
 		wait := max(p.Wait, m.pause())
-		if p.Wait > 0 && m.budget.Kind == store.Sliding && !m.competes() { // the ask reaches the store when the token comes in
-			wait -= time.Duration(now - sent)
+		if p.Wait > 0 && m.budget.Kind == store.Sliding && !m.competes() {
+			wait -= m.least // the ask reaches the store when the token comes in. If it came before, it would cost a round trip
 		}
 		m.again = meter.AddInstant(now, int64(max(time.Millisecond, min(wait, m.recheck()))))
 	}
@@ -371,14 +382,17 @@ func (m *Leased) follow(r meter.Rate) {
 	m.rate = r
 }
 
-// pause returns how long a process does not ask after a Sliding window had too few tokens, so that many processes do not compete
-// for each token: a part of the period, and more for more than crowd processes.
+// pause returns how long a process does not ask after a Sliding window had too few tokens: a part of the time for which shares count, so that
+// it has its share of tokens that come in together. More than crowd processes would compete for each token, so they pause for a part of
+// the period, and longer the more they are.
 func (m *Leased) pause() time.Duration {
-	if !m.competes() || m.budget.Kind != store.Sliding {
+	switch per, processes := m.rate.Per, m.latest.processes; {
+	case !m.competes() || m.budget.Kind != store.Sliding:
 		return 0
+	case processes > crowd:
+		return min(per, per/parts*time.Duration(processes)/crowd)
 	}
-	part := m.rate.Per / parts
-	return max(part, min(m.rate.Per, part*time.Duration(m.latest.processes)/crowd))
+	return time.Duration(m.fair()) / parts
 }
 
 // recheck returns how long to wait for tokens before the store is asked again. It differs from ask to ask, so that no process is

@@ -189,6 +189,7 @@ func (m *Leased) Advance(due, now meter.Instant) {
 			m.have -= l.n
 			if m.budget.Kind == store.Sliding { // used too late, it would count in another period than in that of the store
 				m.returns(store.Return{Tokens: l.n, Lease: l.id}, now)
+				m.again = min(m.again, now) // the store has them then
 			}
 		}
 		return l.void <= now

@@ -461,13 +461,17 @@ func TestTokensAreThoseAtHandAndInTheStore(t *testing.T) {
 }
 
 func TestManyProcessesAskLessOftenForASlidingWindow(t *testing.T) {
-	pause := func(processes int) time.Duration {
-		m := leasedOf(store.Budget{Kind: store.Sliding, N: 5, Per: 64 * time.Second})
+	pause := func(per time.Duration, processes int) time.Duration {
+		m := leasedOf(store.Budget{Kind: store.Sliding, N: 5, Per: per})
 		m.latest.processes = processes
 		return m.pause()
 	}
-	assert.Zero(t, pause(1), "alone, it asks when a token comes in")
-	assert.Equal(t, time.Second, pause(2))
-	assert.Equal(t, 2*time.Second, pause(128))
-	assert.Equal(t, 64*time.Second, pause(1e6), "the period at most")
+	assert.Zero(t, pause(6400*time.Millisecond, 1), "alone, it asks when a token comes in")
+	for _, processes := range []int{2, 64} {
+		assert.Equal(t, 100*time.Millisecond, pause(6400*time.Millisecond, processes))
+		assert.Equal(t, 10*time.Second/64, pause(time.Hour, processes), "shares count for 10 s")
+	}
+	assert.Equal(t, 200*time.Millisecond, pause(6400*time.Millisecond, 128))
+	assert.Equal(t, 2*time.Second, pause(64*time.Second, 128))
+	assert.Equal(t, 64*time.Second, pause(64*time.Second, 1e6), "the period at most")
 }

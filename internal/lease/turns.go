@@ -13,7 +13,7 @@ import (
 type turns struct {
 	leased []int64       // tokens leased in each part of the latest period; nil: the window was not shared yet
 	part   int64         // the latest part
-	opened meter.Instant // of a Sliding window: when it was last seen with at most a share used
+	opened meter.Instant // of a Sliding window: see open
 
 	most   int           // processes that the store counted, the largest number while shares count
 	mostAt meter.Instant // when it did
@@ -33,9 +33,9 @@ const (
 func (m *Leased) fair() int64 { return min(int64(m.rate.Per), fairFor) }
 
 // count returns the number of processes, given the store's latest count. The store counts a process up to its latest ask, and those that
-// wait for the next Fixed window ask when it begins: just before, the store counts too few. So the largest number counts.
+// wait for tokens of a window ask when they come in: just before, the store counts too few. So the largest number counts.
 func (m *Leased) count(now meter.Instant, processes int) int {
-	if !m.fixed() {
+	if m.promises() {
 		return processes
 	}
 	if processes >= m.most || now-m.mostAt > m.fair() {
@@ -51,6 +51,9 @@ func (m *Leased) competes() bool {
 
 // share returns the even share of a process.
 func (m *Leased) share() int64 { return max(1, m.rate.N/int64(max(1, m.latest.processes))) }
+
+// shares returns the shares of all processes together. They are less than a window that cannot be divided evenly.
+func (m *Leased) shares() int64 { return min(m.rate.N, m.share()*int64(max(1, m.latest.processes))) }
 
 // inPeriod returns how many tokens were leased in the latest period.
 func (m *Leased) inPeriod(now int64) (sum int64) {
@@ -110,11 +113,13 @@ func (m *Leased) limitToTurn(p *store.Part, now int64) {
 func (m *Leased) freeBeyond(mine, now int64) int64 {
 	n, left := m.rate.N, int64(max(0, m.latest.left))
 	past := now - m.opened
-	if m.fixed() {
+	switch {
+	case m.fixed() && now >= m.latest.ends:
+		past, left = 0, n
+	case m.fixed():
 		past = max(0, m.length()-max(0, m.latest.ends-now))
-		if now >= m.latest.ends {
-			past, left = 0, n
-		}
+	case left <= n-m.shares(): // the shares are used: only what cannot be divided is left
+		return left - m.keptFor(mine)
 	}
 	even := m.share() + int64(float64(n-m.share())*min(1, float64(past)/float64(m.fair())))
 	return min(left-m.keptFor(mine), even-(n-left))
@@ -129,7 +134,19 @@ func (m *Leased) keptFor(mine int64) int64 {
 	n := m.rate.N
 	others := max(0, n-int64(max(0, m.latest.left))-mine)
 	least := int64(float64(n) / leastKept * float64(m.fair()) / float64(m.rate.Per))
-	return max(0, min(max(others/4, least), n-m.share()-others))
+	return max(0, min(max(others/4, least), m.shares()-m.share()-others))
+}
+
+// open sets when a Sliding window opened, from when on it is to be used evenly: when it was last seen with at most a share used, or
+// when tokens came in faster than evenly. What was used within a short time comes in again within as short a time. A share may be that
+// of one process, so more than two must come in.
+func (m *Leased) open(sent, now int64, p *store.LeasedPart) {
+	share := float64(m.share())
+	came := p.Left + float64(p.Tokens) - m.latest.left
+	evenly := float64(m.rate.N) * float64(sent-m.latest.ends) / float64(m.fair())
+	if float64(m.rate.N)-p.Left <= share || came-evenly > 2*share {
+		m.opened = now
+	}
 }
 
 // length returns how long the latest window of a Fixed or a Calendar budget is. Of a Calendar, Per is an average.
@@ -145,9 +162,6 @@ func (m *Leased) length() int64 {
 func (m *Leased) endTurn(sent, now int64, asked *store.Part, p store.LeasedPart) {
 	if !m.competes() {
 		return
-	}
-	if float64(m.rate.N)-p.Left <= float64(m.share()) {
-		m.opened = now
 	}
 	all := m.inPeriod(now) + p.Tokens
 	m.leased[m.part%turnParts] += p.Tokens

@@ -1,7 +1,9 @@
 package limiter
 
 import (
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/httpthrottle/throttle/internal/allowance"
 	"github.com/httpthrottle/throttle/internal/bucket"
@@ -12,29 +14,31 @@ import (
 // This file is how what servers report in a unit comes to the limits of that unit. What they count in requests, and refusals that no such limit
 // explains, are the gate's.
 
-// A refusedBy says which charge's limit refused a request.
-type refusedBy struct {
-	refused bool // by whatever
-	charge  int  // -1: by none of a unit
-	sure    bool // the headers say so; otherwise the body may say something else
+// countsRequests is the unit of a refusal by a limit of the number of requests.
+const countsRequests = "requests"
+
+// A finding is what an answer shows of a refusal, before any bucket takes it.
+type finding struct {
+	refused   bool // by whatever
+	charge    int  // whose limit of a unit refused it; -1: by none
+	sure      bool // the headers say so; otherwise the body may say something else
+	explained bool // an empty quota explains it
+	wait      time.Duration
 }
 
-// refuser decides which limit of a unit refused a request, and marks in the hints what limits of units take, so that the gate does not.
-// If nothing that is reported explains the refusal, it is the first.
-func refuser(charges []Charge, h *quota.Hints) refusedBy {
-	by := refusedBy{charge: -1}
-	first := -1
-	for i := range charges {
-		if charges[i].Limit.Unit != "" {
-			first = i
-			break
-		}
+// findingOf finds out which limit of a unit refused a request, and marks in the hints what limits of units take, so that the gate does
+// not. If nothing that is reported explains the refusal, it is the first.
+func findingOf(charges []Charge, a *Answer) finding {
+	f := finding{charge: -1, explained: a.explained, wait: a.retryAfter()}
+	h := a.Hints
+	if h == nil {
+		return f
 	}
-	if h == nil || first < 0 {
-		by.refused = h != nil && (h.Limited || h.Bare != quota.NotBare)
-		return by
+	f.refused = h.Limited || h.Bare != quota.NotBare
+	first := slices.IndexFunc(charges, func(c Charge) bool { return c.Limit.Unit != "" })
+	if first < 0 {
+		return f
 	}
-	by.refused = h.Limited || h.Bare != quota.NotBare
 	others := false // a quota that no limit of a unit takes explains it
 	for i := range h.Quotas {
 		q := &h.Quotas[i]
@@ -44,15 +48,15 @@ func refuser(charges []Charge, h *quota.Hints) refusedBy {
 		case !h.Limited || !q.Known || q.Advisory:
 		case c < 0:
 			others = others || q.Left <= 0
-		case !by.sure && q.Left < max(1, charges[c].Cost):
-			by.charge, by.sure = c, true
+		case !f.sure && q.Left < max(1, charges[c].Cost):
+			f.charge, f.sure = c, true
 		}
 	}
-	if h.Limited && !by.sure && !others && !h.Host && h.Final == nil {
-		by.charge = first
+	if h.Limited && !f.sure && !others && !h.Host && h.Final == nil {
+		f.charge = first
 	}
-	h.Explained = by.charge >= 0
-	return by
+	h.Explained = f.charge >= 0
+	return f
 }
 
 // chargeFor returns the charge whose limit is in the unit of a quota: of several, that of the longest unit, which is the most exact one; -1: there is none.
@@ -101,7 +105,7 @@ func hasPart(h *quota.Hints, name string) bool {
 }
 
 // reportUnitLocked takes a response to a request for the i-th charge, whose limit is in the unit of a server.
-func (l *Core) reportUnitLocked(r *Request, charges []Charge, i int, a *Answer, by refusedBy, now meter.Instant) {
+func (l *Core) reportUnitLocked(r *Request, charges []Charge, i int, a *Answer, f *finding, now meter.Instant) {
 	c := &charges[i]
 	if a.Unsent {
 		l.endLocked(r, c, a, now)
@@ -109,13 +113,13 @@ func (l *Core) reportUnitLocked(r *Request, charges []Charge, i int, a *Answer, 
 	}
 	m := c.Bucket.Meter.(*allowance.Meter)
 	var room [4]allowance.Claim
-	m.Report(c.Paid, claimsFor(room[:0], charges, i, a.Hints), by.refused)
+	m.Report(c.Paid, now, claimsFor(room[:0], charges, i, a.Hints), f.refused)
 	switch {
-	case by.charge >= 0 && !by.sure && a.Doubts != nil:
-		a.Doubts.refused = append(a.Doubts.refused, refusedUnit{c.Bucket, c.Paid, by.charge == i})
-	case by.charge == i:
-		m.Refused(c.Paid, now, int64(a.retryAfter()))
-	case by.refused:
+	case f.charge >= 0 && !f.sure && a.Doubts != nil:
+		a.Doubts.refused = append(a.Doubts.refused, refusedUnit{c.Bucket, c.Paid, f.charge == i})
+	case f.charge == i:
+		m.Refused(c.Paid, now, int64(a.retryAfter()), a.Hints.Unit == countsRequests)
+	case f.refused:
 		m.GiveBack(c.Paid, now, c.Cost)
 	case !c.ByBody && !c.settled:
 		m.End(c.Paid, now, -1)
@@ -142,7 +146,7 @@ func (l *Core) refusedUnitsLocked(a *Answer, now meter.Instant) {
 	a.Hints.Explained = by >= 0
 	for i, x := range d.refused {
 		if m := x.bucket.Meter.(*allowance.Meter); i == by && d.As == 0 {
-			m.Refused(x.n, now, int64(a.retryAfter()))
+			m.Refused(x.n, now, int64(a.retryAfter()), a.Hints.Unit == countsRequests)
 		} else {
 			m.GiveBack(x.n, now, 0)
 		}
@@ -153,7 +157,7 @@ func (l *Core) refusedUnitsLocked(a *Answer, now meter.Instant) {
 }
 
 // unit returns the index of the limit that takes a refusal, by the unit that the body names, if it does; -1: none of these. One of requests, of
-// which nothing is reported, is taken by the limit that is the guess: what requests cost is in proportion to their number in the mean.
+// which nothing is reported, is taken by the limit that is the guess, which counts requests as well.
 func (d *Doubts) unit(name string) int {
 	best, guess := -1, -1
 	for i, x := range d.refused {
@@ -165,7 +169,7 @@ func (d *Doubts) unit(name string) int {
 			best = i
 		}
 	}
-	if best < 0 && (name == "" || name == "requests") {
+	if best < 0 && (name == "" || name == countsRequests) {
 		return guess
 	}
 	return best

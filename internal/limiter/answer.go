@@ -13,11 +13,46 @@ import (
 type Answer struct {
 	Outcome aimd.Outcome
 	Unsent  bool         // it never reached the server
+	Ended   bool         // it is not in flight any more, and Finish is not called for it
 	Hints   *quota.Hints // nil: the server sent none
 	Traits  quota.Traits // what the server may count the request by
 	Doubts  *Doubts      // of a failure about which the body may say more; nil: it says nothing more
 
+	settles uint8             // the charges that are settled with the report, as bits
+	costs   [fewCharges]int64 // what these requests did cost; then what they were charged
+
 	explained bool // an empty quota explains a refusal, as far as is known where the request passed no gate
+}
+
+// Settle has the report settle the i-th charge, too, which saves it a critical section of its own. It reports false if there is no room.
+func (a *Answer) Settle(i int, cost int64) bool {
+	if i >= fewCharges {
+		return false
+	}
+	a.settles |= 1 << i
+	a.costs[i] = cost
+	return true
+}
+
+// Settled returns what the i-th charge was at first, if the report has settled it.
+func (a *Answer) Settled(i int) (charged int64, ok bool) {
+	if i >= fewCharges || a.settles&(1<<i) == 0 {
+		return 0, false
+	}
+	return a.costs[i], true
+}
+
+// settleAnswerLocked settles the charges of a request that the answer settles.
+func (l *Core) settleAnswerLocked(r *Request, a *Answer, now meter.Instant) {
+	for i := range a.costs {
+		if a.settles&(1<<i) == 0 {
+			continue
+		}
+		charged, err := l.settleLocked(r, i, a.costs[i], now)
+		if a.costs[i] = charged; err != nil {
+			a.settles &^= 1 << i
+		}
+	}
 }
 
 // retryAfter returns how long to stay away, by the server; 0 if it did not say.

@@ -205,3 +205,27 @@ func setClock(l *driven, by time.Duration) {
 		l.Wall().SetBack(now)
 	}
 }
+
+// Only windows of the clock follow the wall clock.
+func TestAClockThatIsSetMovesNoOtherLimit(t *testing.T) {
+	for name, r := range map[string]rule{
+		"token bucket": tokenBucket(5, time.Hour), "pace": pace(5, time.Hour), "sliding window": slidingWindow(5, time.Hour), "quota": evenQuota(5, time.Hour),
+	} {
+		for _, by := range []time.Duration{-24 * time.Hour, 24 * time.Hour} {
+			synctest.Test(t, func(t *testing.T) {
+				l := drive(t, r)
+				for {
+					if _, ok := l.try(ask{}); !ok {
+						break
+					}
+				}
+				want, _ := l.try(ask{})
+				setClock(l, by)
+				time.Sleep(time.Second)
+				wait, ok := l.try(ask{})
+				require.False(t, ok, name)
+				require.Equal(t, want-time.Second, wait, name)
+			})
+		}
+	}
+}

@@ -9,9 +9,14 @@ import (
 
 // Settle corrects the i-th charge of a request to the true cost, and returns what was charged first.
 func (l *Core) Settle(r *Request, i int, cost int64) (charged int64, err error) {
-	c := &r.Charges()[i]
 	now := l.begin()
 	defer l.end()
+	return l.settleLocked(r, i, cost, now)
+}
+
+// settleLocked is Settle.
+func (l *Core) settleLocked(r *Request, i int, cost int64, now meter.Instant) (charged int64, err error) {
+	c := &r.Charges()[i]
 	switch {
 	case r.spent&wasReturned != 0:
 		return 0, errReturned
@@ -28,6 +33,9 @@ func (l *Core) Settle(r *Request, i int, cost int64) (charged int64, err error) 
 	}
 	if !l.hearLocked(r, c, cost, now) {
 		l.correctLocked(c.Bucket, r.turn(), c.Paid, charged, cost, now)
+	}
+	if c.share > 0 && cost > 0 { // what costs nothing, as errors may, shows nothing
+		l.keptLocked(c.Bucket, now).Settles(now, bucket.ShareOf(charged, cost, c.share))
 	}
 	return charged, nil
 }

@@ -105,7 +105,7 @@ func (l *Core) grantOrDeny(r *Request, behind bool, why *Refusal) (v verdict) {
 	switch {
 	case ok:
 		v = granted
-	case shut && l.dry:
+	case shut && l.dry: // it is sent all the same
 		v = undecided
 	case shut:
 		*why, v = *l.refusalOfShut(r.Charges()), refused
@@ -147,10 +147,11 @@ func (l *Core) grantOrDenyAgainLocked(r *Request, behind, missing bool, why *Ref
 }
 
 // Enqueue grants a request that can be paid by now or that its priority lets overtake, rejects it, or makes it wait. It reports
-// whether the request waits: then Await is to be called, or Leave.
+// whether the request waits: then Await is to be called, or Leave. The error is that of the Observer for a request that is rejected, or
+// why there is no rate for a key.
 //
-// What it calls is called one after the other as far as possible, and not one by the other, because a request that then waits keeps
-// the largest stack that it has needed.
+// The steps are called one after the other instead of one by the other, because a goroutine that waits keeps the largest stack that it
+// has needed.
 func (l *Core) Enqueue(ctx context.Context, w *Waiter) (waits bool, err error) {
 	if w.Claim == nil && (w.MaxWait != 0 || l.supplies != nil) { // allocated before the lock is taken
 		w.decided = make(chan struct{})
@@ -236,7 +237,7 @@ func (l *Core) payOnArrivalLocked(w *Waiter, a *arrival, rates []meter.Rate, now
 	return false
 }
 
-// waitsLocked notes what w waits for. If that is a ghost, its request is sent.
+// waitsLocked notes what w waits for. If w is a ghost, its request is sent.
 func (l *Core) waitsLocked(w *Waiter, a *arrival, now meter.Instant) {
 	a.at, a.cost, a.wait = w.bucket(), w.in.Costs[w.in.Binding], bucket.Until(w.due, now)
 	if w.ghost != nil {
@@ -263,7 +264,7 @@ func (l *Core) lineUpLocked(ctx context.Context, w *Waiter, missing *Charge, now
 			return left
 		case reason == 0:
 			l.endLaterLocked(w)
-			if w.ghost == nil {
+			if w.ghost == nil && !w.lowered {
 				w.charges, w.Gate = nil, nil // no memory that others know, because there may be many waiters
 			}
 			return waiting
@@ -278,8 +279,8 @@ func (l *Core) lineUpLocked(ctx context.Context, w *Waiter, missing *Charge, now
 	return refused
 }
 
-// planLocked finds out when and by which charge w would be granted, and returns why it must not wait; 0: it may. It does not have w
-// wait, because the two one after the other need less stack than one within the other.
+// planLocked finds out when w would be granted and which charge delays it, and returns why it must not wait; 0: it may. joins is not
+// called here, because the two need less stack one after the other than one within the other.
 func (l *Core) planLocked(w *Waiter, now meter.Instant) (reason bucket.Reason) {
 	l.dueLocked(now) // requests that are due go first
 	if l.supplies != nil {
@@ -293,7 +294,7 @@ func (l *Core) planLocked(w *Waiter, now meter.Instant) (reason bucket.Reason) {
 	return reason
 }
 
-// joins has w wait, and reports whether it is granted immediately.
+// joins puts w into the order of waiters, and reports whether it is granted immediately.
 func (l *Core) joins(w *Waiter, now meter.Instant) bool {
 	w.joining = true
 	l.joinLocked(w, now)
@@ -306,16 +307,9 @@ func (l *Core) joins(w *Waiter, now meter.Instant) bool {
 	return true
 }
 
-// Most returns the largest cost that a bucket can ever pay.
-func (l *Core) Most(b *bucket.Bucket) int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return b.Meter.Most()
-}
-
-// Await waits until w is granted. The error is that of the Observer for a request that is rejected, the cause of a context that has
-// ended, or why there is no rate for a key. If the context has ended by then, its end counts, and all tokens are
-// given back, because a request that cannot be sent must not be charged.
+// Await waits until w, which Enqueue had wait, is granted. The error is that of the Observer for a request that is rejected, or the
+// cause of a context that has ended. If the context has ended by then, its end counts, and all tokens are given back, because a
+// request that cannot be sent must not be charged.
 func (l *Core) Await(ctx context.Context, w *Waiter) error {
 	select {
 	case <-w.decided:
@@ -350,28 +344,6 @@ func (l *Core) tellDecided(ctx context.Context, w *Waiter, cause error) error {
 
 // waited returns how long w waited, once it is decided.
 func (w *Waiter) waited() time.Duration { return time.Duration(w.at - w.arrived) }
-
-// DueOf returns when w was decided, or when it would be granted if nothing else happened; Never: that depends on a response.
-func (l *Core) DueOf(w *Waiter) meter.Instant {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if w.verdict != waiting {
-		return w.at
-	}
-	due, _ := l.order.Plan(&w.in, l.nowLocked())
-	return due
-}
-
-// WaitsFor returns what w waits for last, as far as is known, and since when. It reports false if w does not wait.
-func (l *Core) WaitsFor(w *Waiter) (at Place, since, due meter.Instant, ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if w.verdict != waiting {
-		return at, 0, 0, false
-	}
-	due, binding := l.order.Plan(&w.in, l.nowLocked())
-	return placeOf(context.Background(), w.bucketAt(binding)), w.arrived, due, true
-}
 
 // abandon takes back a request whose context has ended, granted or not, and reports whether it did. A rejection stays one, also
 // if MaxWait ends at that instant, because MaxWait is checked before the deadline.
@@ -420,6 +392,9 @@ func Ended(ctx context.Context, cancel <-chan struct{}) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	if cancel == nil {
+		return nil
+	}
 	select {
 	case <-cancel:
 		return errCanceled
@@ -428,5 +403,5 @@ func Ended(ctx context.Context, cancel <-chan struct{}) error {
 	}
 }
 
-// errCanceled is returned when Request.Cancel was closed while the request waited.
+// errCanceled is the error of a request whose Waiter.Cancel was closed.
 var errCanceled = fmt.Errorf("throttle: request canceled while waiting: %w", context.Canceled)

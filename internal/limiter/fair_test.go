@@ -370,7 +370,7 @@ func (x *modelRun) forgetOld() {
 	}
 }
 
-func TestALongRunAgreesWithItsModel(t *testing.T) {
+func TestALongRunAgreesWithItsModel(t *testing.T) { // slow: four runs of 10,000 operations
 	ops, seeds := 10_000, uint64(4)
 	if testing.Short() {
 		ops, seeds = 2000, 1

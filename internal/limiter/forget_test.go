@@ -50,6 +50,21 @@ func TestAKeyIsForgottenWhenItsBucketIsFull(t *testing.T) {
 	})
 }
 
+// A key of slots is full as soon as its last request has ended. The sweeper looks at it within a second.
+func TestAKeyOfSlotsIsForgottenASecondAfterItsLastRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := drive(t, inFlight(2))
+		g, err := l.acquire(t.Context(), ask{Key: "k", Cost: 1})
+		require.NoError(t, err)
+		sleep(time.Minute)
+		g.done()
+		sleep(time.Second - 1)
+		require.Equal(t, 1, l.counts().Buckets)
+		sleep(1)
+		require.Zero(t, l.counts().Buckets)
+	})
+}
+
 // waitHint is what a server reported that wants to be left alone for d.
 func waitHint(d time.Duration) *quota.Hints {
 	return &quota.Hints{Limited: true, Wait: d}

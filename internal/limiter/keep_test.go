@@ -15,7 +15,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter/metertest"
 )
 
-func TestManyKeysAreForgotten(t *testing.T) {
+func TestManyKeysAreForgotten(t *testing.T) { // slow: 400,000 keys
 	synctest.Test(t, func(t *testing.T) {
 		n := 400_000
 		if testing.Short() {

@@ -56,7 +56,7 @@ const (
 	latePer = 40 * time.Millisecond
 )
 
-func TestNothingThatEndsIsUsedLate(t *testing.T) {
+func TestNothingThatEndsIsUsedLate(t *testing.T) { // slow: every kind of limit beside every other one
 	var names []string
 	for name := range lateKinds {
 		names = append(names, name)

@@ -15,7 +15,7 @@ type User struct {
 	// Granted and Rejected say that the methods of that name are to be called. Nothing is prepared for Granted if it is not set.
 	// Rejected matters only where nothing needs its result.
 	Granted, Rejected bool
-	Flies             bool // it calls [Core.Finish] for each request that was granted
+	Flies             bool // it says of each request that was granted when it has ended, by Answer.Ended or [Core.Finish]
 	Apart             bool // it may be shut down alone, so its requests in flight are counted separately, too
 
 	counts  bucket.Counts // guarded by the lock
@@ -26,10 +26,10 @@ type User struct {
 // flights count the requests of Users that Fly. Those in flight are n without ended.
 type flights struct {
 	n     int64        // guarded by the lock
-	ended atomic.Int64 // without the lock, because most requests never take it again
+	ended atomic.Int64 // without the lock, because requests that are not reported never take it again
 }
 
-// An Observer is told what happens to the requests of a User. The Core calls it without its lock, by the goroutine of the request,
+// An Observer follows the requests of a User. The Core calls it without its lock, by the goroutine of the request,
 // and with values that never change. If a method panics, the request is not sent, and nothing is charged for it.
 type Observer interface {
 	// Waits is called before a request begins to wait. The wait is expected; 0 or the longest Duration: it is not known.

@@ -1,6 +1,8 @@
 package limiter
 
 import (
+	"context"
+
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/quota"
@@ -59,4 +61,33 @@ func (l *Core) showsLocked(b *bucket.Bucket, now meter.Instant) bool {
 		return max(full, b.Limit.AllHeldUntil()) > now
 	}
 	return true
+}
+
+// Most returns the largest cost that a bucket can ever pay.
+func (l *Core) Most(b *bucket.Bucket) int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return b.Meter.Most()
+}
+
+// DueOf returns when w was decided, or when it would be granted if nothing else happened; Never: that depends on a response.
+func (l *Core) DueOf(w *Waiter) meter.Instant {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w.verdict != waiting {
+		return w.at
+	}
+	due, _ := l.order.Plan(&w.in, l.nowLocked())
+	return due
+}
+
+// WaitsFor returns what w waits for last, as far as is known, and since when. It reports false if w does not wait.
+func (l *Core) WaitsFor(w *Waiter) (at Place, since, due meter.Instant, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w.verdict != waiting {
+		return at, 0, 0, false
+	}
+	due, binding := l.order.Plan(&w.in, l.nowLocked())
+	return placeOf(context.Background(), w.bucketAt(binding)), w.arrived, due, true
 }

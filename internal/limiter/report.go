@@ -26,28 +26,62 @@ func (l *Core) ReportUngated(r *Request, gate *quota.Key, a *Answer) {
 func (l *Core) report(r *Request, a *Answer) (n news) {
 	now := l.begin()
 	defer l.end()
+	if a.settles != 0 {
+		l.settleAnswerLocked(r, a, now)
+	}
 	if !r.first(wasReported) {
 		return n
 	}
+	if a.Ended {
+		l.landedLocked(r.User)
+	}
 	charges := r.Charges()
-	if a.Unsent {
+	f := findingOf(charges, a)
+	switch gate := gateOf(charges); {
+	case a.Unsent:
 		r.spent = wasCanceled
 		l.undoneLocked(r, now)
+		l.reportChargesLocked(r, charges, a, &f, now, &n)
+	case gate != nil:
+		l.reportGatedLocked(r, gate, a, &f, now, &n)
+	default:
+		l.reportChargesLocked(r, charges, a, &f, now, &n)
 	}
-	explained, wait, gate := a.explained, a.retryAfter(), gateOf(charges)
-	by := refuser(charges, a.Hints)
-	var rep quota.Report
-	if gate != nil && !a.Unsent {
-		rep = reportOf(a, r.At, charges)
-		if a.Hints != nil {
-			rep.Reading = l.readLocked(a.Hints, now)
+	return n
+}
+
+// reportGatedLocked takes the outcome of a request that passed a gate, whose charge comes last.
+func (l *Core) reportGatedLocked(r *Request, gate *quota.Gate, a *Answer, f *finding, now meter.Instant, n *news) {
+	charges := r.Charges()
+	own, c := charges[:len(charges)-1], &charges[len(charges)-1]
+	rep := reportOf(a, r.At, charges)
+	if a.Hints != nil {
+		rep.Reading = l.readLocked(a.Hints, now)
+	}
+	rep.Number, rep.Traits = c.Paid, a.Traits
+	l.judgeLocked(gate, &rep, now)
+	f.explained, f.wait = rep.Kind == quota.Exhausted, rep.Wait
+	l.reportChargesLocked(r, own, a, f, now, n)
+	l.payForGhostLocked(r, c, now)
+	change := l.applyLocked(gate, &rep, charges, a.Doubts, now)
+	n.forgot = change.Forgot
+	n.holds = append(n.holds, l.heldByLocked(c.Bucket, &change, r.User, now)...)
+	c.Limit.Counts.Ended++
+	l.freeLocked(c.Bucket, now)
+	if a.Outcome != aimd.OK {
+		return
+	}
+	for i := range own { // now that the gate has taken the response, which may be the first that reports a quota
+		if m, ok := own[i].Bucket.Meter.(*aimd.Meter); ok {
+			m.Room(now, gate.Room(now))
 		}
-		rep.Number, rep.Traits = charges[len(charges)-1].Paid, a.Traits
-		l.judgeLocked(gate, &rep, now)
-		explained, wait = rep.Kind == quota.Exhausted, rep.Wait
 	}
-	tried := triesMore(charges, a, wait)
-	for i := range charges { // the gate, if there is one, comes last
+}
+
+// reportChargesLocked takes the outcome of a request for some of its charges.
+func (l *Core) reportChargesLocked(r *Request, charges []Charge, a *Answer, f *finding, now meter.Instant, n *news) {
+	tried := triesMore(charges, a, f.wait)
+	for i := range charges {
 		c, pause := &charges[i], time.Duration(0)
 		if c.Limit.Reported {
 			l.payForGhostLocked(r, c, now)
@@ -55,11 +89,11 @@ func (l *Core) report(r *Request, a *Answer) (n news) {
 		switch {
 		case c.Limit.Learns: // from an error, whether the request was sent or not
 			o := *a
-			if explained || tried && !c.Limit.Frees { // by a quota, which stops requests by itself, or by one request too many in flight
+			if f.explained || tried && !c.Limit.Frees { // by a quota, which stops requests by itself, or by one request too many in flight
 				o.Outcome = aimd.Ignore
 			}
 			m := c.Bucket.Meter.(learner)
-			pause = l.answeredLocked(c, m, r.At, &o, wait, now)
+			pause = l.answeredLocked(c, m, r.At, &o, f.wait, now)
 			if c.Limit.Frees {
 				l.endLocked(r, c, a, now)
 			} else {
@@ -70,12 +104,7 @@ func (l *Core) report(r *Request, a *Answer) (n news) {
 				n.retunes = append(n.retunes, retuned{c.Bucket, to})
 			}
 		case c.Limit.Unit != "":
-			l.reportUnitLocked(r, charges, i, a, by, now)
-		case c.Limit.Gates && !a.Unsent:
-			change := l.applyLocked(c.Bucket.Meter.(*quota.Gate), &rep, charges, a.Doubts, now)
-			n.forgot = change.Forgot
-			n.holds = append(n.holds, l.heldByLocked(c.Bucket, &change, r.User, now)...)
-			c.Limit.Counts.Ended++
+			l.reportUnitLocked(r, charges, i, a, f, now)
 		case c.Limit.Answered && !a.Unsent:
 			if m, ok := c.Bucket.Meter.(answered); ok && !l.hearLocked(r, c, -1, now) && m.Answered(c.Paid, now) {
 				l.markLocked(c.Bucket)
@@ -89,14 +118,6 @@ func (l *Core) report(r *Request, a *Answer) (n news) {
 			n.holds = append(n.holds, held{bucket: c.Bucket, by: pause})
 		}
 	}
-	if gate != nil && a.Outcome == aimd.OK { // the gate has taken the response, which may be the first that reports a quota
-		for i := range charges {
-			if m, ok := charges[i].Bucket.Meter.(*aimd.Meter); ok {
-				m.Room(now, gate.Room(now))
-			}
-		}
-	}
-	return n
 }
 
 // triesMore reports whether a refusal is of a request by which a higher number in flight was tried, so that it says nothing of a rate.

@@ -56,6 +56,7 @@ type Charge struct {
 	settled bool         // guarded by the lock, as Cost is from then on
 	byHost  bool         // the request has no key, and its host is in the place of one
 	made    bool         // Paid is known, although there is a ghost
+	share   bucket.Share // of the estimate that Cost is; 0: it was not asked for
 }
 
 // The calls that count once for a request that was granted.
@@ -99,20 +100,10 @@ func (r *Request) Add(li *bucket.Limit, key string, cost int64) {
 	}
 }
 
-// AddByHost adds a charge of a request without a key to a limit that counts such requests by host. SetHost sets the host.
-func (r *Request) AddByHost(li *bucket.Limit, cost int64) {
-	r.Add(li, "", cost)
+// AddByHost adds a charge of a request without a key to a limit that counts such requests by host, which is not "".
+func (r *Request) AddByHost(li *bucket.Limit, host string, cost int64) {
+	r.Add(li, host, cost)
 	r.Charges()[len(r.Charges())-1].byHost = true
-}
-
-// SetHost sets the host of the request, which is not "".
-func (r *Request) SetHost(host string) {
-	charges := r.Charges()
-	for i := range charges {
-		if c := &charges[i]; c.byHost {
-			c.Key = host
-		}
-	}
 }
 
 // AddAll adds charges that were made before, where there are none yet.
@@ -122,7 +113,9 @@ func (r *Request) AddAll(charges []Charge) {
 		return
 	}
 	r.n = uint8(len(charges))
-	copy(r.few[:], charges)
+	for i := range charges {
+		r.few[i] = charges[i]
+	}
 }
 
 // addGate adds the charge of a gate.
@@ -184,13 +177,21 @@ func gateOf(charges []Charge) *quota.Gate {
 
 // find finds the bucket of a charge, and reports whether there is one.
 func (c *Charge) find() bool {
-	switch {
-	case c.byHost:
-		c.Bucket = c.Limit.ByHost(c.Key)
-	case c.Key != "" && !c.Limit.Gates: // else it is found already
-		c.Bucket = c.Limit.Bucket(c.Key)
+	if c.Key != "" && !c.Limit.Gates { // else it is found already
+		c.Bucket = c.Limit.Find(c.Key, c.byHost)
+	}
+	if c.Limit.Lowers && c.share == 0 && c.Bucket != nil {
+		c.lower()
 	}
 	return c.Bucket != nil
+}
+
+// lower reduces the cost to what requests of the key did cost.
+func (c *Charge) lower() {
+	c.share = bucket.WholeShare
+	if s := c.Bucket.Share(); s > 0 {
+		c.share, c.Cost = s, s.Of(c.Cost)
+	}
 }
 
 // payable reports whether all charges can be paid now and no request waits there, or whether a bucket is missing; otherwise

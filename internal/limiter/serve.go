@@ -228,7 +228,7 @@ func (l *Core) correctLocked(b *bucket.Bucket, of turn, paid, charged, cost int6
 	if cost == charged {
 		return
 	}
-	if cost > charged {
+	if cost > charged && b.Limit.Unit == "" { // a server keeps its account, whatever it was charged
 		b = l.keptLocked(b, now)
 	}
 	b.Meter.Settle(paid, now, charged, cost)

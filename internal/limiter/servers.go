@@ -56,7 +56,7 @@ func (l *Core) reportUngated(r *Request, key *quota.Key, a *Answer) (n news) {
 			return n
 		}
 	}
-	refuser(r.Charges(), a.Hints)
+	findingOf(r.Charges(), a)
 	rep := reportOf(a, r.At, r.Charges())
 	if a.Hints.Bare != quota.NotBare && rep.Own.Learns() {
 		return n // a limit of the client decides

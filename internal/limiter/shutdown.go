@@ -19,9 +19,9 @@ type drain struct {
 	done   chan struct{}
 }
 
-// Shutdown rejects the requests of a User that is Apart from now on, or all requests if it is nil. It returns when none of them waits or is in flight
-// and, where it is about all, when everything that was leased is back in the stores that are reachable. If ctx ends before, those that
-// wait are rejected, and the error is its cause.
+// Shutdown rejects all requests that come from now on, or those of a User that is Apart if it is not nil. It returns when none of them
+// waits or is in flight and, for all requests, when everything that was leased is back in the stores that are reachable. If ctx ends
+// before, those that wait are rejected, and the error is its cause.
 func (l *Core) Shutdown(ctx context.Context, of *User) error {
 	l.shutDown(of)
 	err := l.drain(ctx, of, false)
@@ -117,7 +117,7 @@ func (l *Core) Finish(u *User) {
 	}
 }
 
-// takeOffLocked counts a request that is about to be sent, and landedLocked one that is not sent after all.
+// takeOffLocked counts a request that is about to be sent, and landedLocked one that is not in flight any more.
 func (l *Core) takeOffLocked(u *User) {
 	if u.Flies {
 		l.flights.n++

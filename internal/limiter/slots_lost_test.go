@@ -78,8 +78,8 @@ func drawLost(r *rand.Rand) lostWorld {
 
 // Requests that were in flight when the store came back, with another state or the old one, do not count: they may last as long as they
 // like.
-func TestSlotsOfALostStateAreNotGrantedTwice(t *testing.T) {
-	worlds := uint64(60)
+func TestSlotsOfALostStateAreNotGrantedTwice(t *testing.T) { // slow: minutes of fleets, in 30 worlds
+	worlds := uint64(30)
 	if testing.Short() {
 		worlds = 12
 	}

@@ -22,12 +22,13 @@ type Waiter struct {
 	Late     bool            // it passes the gate only if it has to wait
 	Claim    *Claim          // the request waits in other Cores, too; nil: it does not
 
-	try     bool          // it never overtakes a waiter
-	joining bool          // it may be granted on arrival
-	served  bool          // it was granted after it had joined the order of waiters
-	verdict verdict       // guarded by the lock until it is decided
-	user    *User         //
-	charges []Charge      // nil while it waits, as the order of waiters has them
+	try     bool    // it never overtakes a waiter
+	joining bool    // it may be granted on arrival
+	served  bool    // it was granted after it had joined the order of waiters
+	lowered bool    // some estimate was lowered, as its charge says
+	verdict verdict // guarded by the lock until it is decided
+	user    *User
+	charges []Charge      // nil while it waits, as the order of waiters has them, unless it is lowered
 	mark    Mark          // of the grant of the request
 	refusal *Refusal      // nil: it was not rejected
 	ghost   *ghost        // it is of a request that was sent; nil: it is none
@@ -102,6 +103,9 @@ func (w *Waiter) Take(r *Request) {
 	for i, cost := range w.in.Costs {
 		b, c := w.bucketAt(i), r.add()
 		c.Limit, c.Key, c.Bucket, c.Cost, c.Paid = b.Limit, b.Key, b, cost, w.paid()[i]
+		if w.lowered {
+			c.share = w.charges[i].share
+		}
 	}
 }
 
@@ -115,6 +119,7 @@ func (w *Waiter) enter() {
 	for i := range w.charges {
 		li := w.charges[i].Limit
 		open = open && (li.Open || li.Gates)
+		w.lowered = w.lowered || li.Lowers
 	}
 	if last := w.charges[n-1]; last.Limit.Gates && !open { // without limits, only requests of one gate wait in one line
 		in.Gate = &last.Bucket.Needs().Point

@@ -120,7 +120,7 @@ func (b *TokenBucket) peaks() []peak {
 // Fill makes the bucket full.
 func (b *TokenBucket) Fill() { b.level = b.full }
 
-// Begin fills the bucket until that instant, and lets it hold no more than so many tokens then. The caller takes nothing before.
+// Begin fills the bucket until that instant, and bounds what it holds then. The caller takes nothing before.
 func (b *TokenBucket) Begin(at Instant, most int64) {
 	b.advance(at)
 	if t := b.units(most); t.less(b.level) {

@@ -239,11 +239,11 @@ func forSeeds(t *testing.T, n int, run func(t *testing.T, r *rand.Rand)) {
 	}
 }
 
-func TestAnOrderUnderOnePointAgreesWithItsModel(t *testing.T) {
+func TestAnOrderUnderOnePointAgreesWithItsModel(t *testing.T) { // slow: 1,000 seeds
 	forSeeds(t, 1000, func(t *testing.T, r *rand.Rand) { runModel(t, r, false, 100) })
 }
 
-func TestTurnsAgreeWithTheirModel(t *testing.T) {
+func TestTurnsAgreeWithTheirModel(t *testing.T) { // slow: 1,000 seeds
 	forSeeds(t, 1000, func(t *testing.T, r *rand.Rand) { runModel(t, r, true, 100) })
 }
 

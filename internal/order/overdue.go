@@ -24,7 +24,7 @@ import (
 type overdue struct {
 	isQueued bool // in Order.checks
 	fresh    bool // to be checked from the beginning
-	entered  int  // so many queues of the line are in next, or have been
+	entered  int  // the number of queues of the line that are in next, or have been
 	isFull   bool // all of them: those that come later are not checked
 	next     heapOf[*cursor]
 	all      []int64 // at most, what all requests of the line cost, by stop

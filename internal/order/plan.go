@@ -10,8 +10,8 @@ import (
 // callers take turns, if its payer is. In other cases it is a lower bound.
 
 const (
-	fewQueues  = 64    // so many queues of a line are looked at for what is paid before a request
-	manyQueues = 1_024 // and so many where the request has to be rejected if it would be late
+	fewQueues  = 64    // queues of a line that are looked at for what is paid before a request
+	manyQueues = 1_024 // the same where the request has to be rejected if it would be late
 )
 
 // Plan returns when w, which waits or may join, will be granted, and the point that is the last to pay, as an index like

@@ -203,7 +203,7 @@ func runSeveral(t testing.TB, r *rand.Rand, steps int) {
 	}
 }
 
-func TestSeveralPointsKeepTheOrder(t *testing.T) {
+func TestSeveralPointsKeepTheOrder(t *testing.T) { // slow: 1,000 seeds
 	forSeeds(t, 1000, func(t *testing.T, r *rand.Rand) { runSeveral(t, r, 100) })
 }
 

@@ -189,7 +189,7 @@ func (a *Account) Pace(now meter.Instant) (rate float64, why Why) {
 func (a *Account) State(now meter.Instant) (pace float64, quotas []State) {
 	pace, _ = a.Pace(now)
 	for _, q := range a.quotas {
-		s := State{HeldUntil: q.heldUntil(now), Name: q.name, Unit: q.unit, Limit: q.limit, Left: -1, InFlight: q.inFlight, Reset: meter.Never}
+		s := State{HeldUntil: q.heldUntil(now), Name: q.name, Unit: q.unitName(), Limit: q.limit, Left: -1, InFlight: q.inFlight, Reset: meter.Never}
 		if !q.ended(now) {
 			s.Reset = q.reset
 		}
@@ -286,7 +286,7 @@ func (a *Account) Server() *Server { return a.server }
 // Waiting returns the gates at which requests wait. They are not to be changed.
 func (a *Account) Waiting() []*Gate { return a.waiting }
 
-// waitForUnseen holds requests for as long as the first response took, if so many uncounted requests have left since that they might
+// waitForUnseen holds requests for as long as the first response took, if enough uncounted requests have left since that they might
 // use up the quota. Their responses have come by then.
 func (a *Account) waitForUnseen(n, took int64, now meter.Instant) {
 	if n > 0 && a.Bounds(4*min(n, meter.MaxCount/4)) {

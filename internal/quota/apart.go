@@ -11,7 +11,7 @@ import (
 const (
 	maxAccounts = 64 // of a group
 	maxFiner    = 64 // families of a host whose requests are distinguished further
-	mostVotes   = 3  // for counts that are separate
+	mostVotes   = 3  // for counts that are separate, or are not
 	askMost     = 2  // gates whose question is refused, whether a hold concerns them
 	mostTries   = 3  // to find the trait by which a server counts requests of one gate separately
 	trialShown  = 4  // pairs of responses more than would show by chance that a trait matters
@@ -63,6 +63,7 @@ type evidence struct {
 	left   int64  // what the response to its newest request reported
 	newest int64  // the number of that request among its own; 0: there was no such response
 	apart  int8   // how many responses fit its own count, and not that of the account
+	with   int8   // how many responses in a row fit the count of another account, and not that of its own
 	joined bool   // a response has shown that it belongs to its account
 	tries  int8   // to find what is different between its requests
 	finer  uint16 // traits by which requests of the family were distinguished when it was made
@@ -178,6 +179,7 @@ func (r *Registry) sort(g *Gate, rep *Report, now meter.Instant) (from *Account)
 		g.notes(rep, reported)
 		g.joined, g.apart = true, 0
 	default:
+		to = g.countsWith(rep, now)
 		g.notes(rep, reported)
 		g.joined = true
 	}
@@ -351,6 +353,37 @@ func (g *Gate) countsApart(rep *Report) bool {
 		g.apart = max(g.apart-1, -mostVotes)
 	}
 	return g.apart >= mostVotes
+}
+
+// countsWith weighs the count of a response that is lower than requests of the account explain. If those of another account do, again and again,
+// the server counts the gate's requests with them: it returns that account, otherwise the gate's.
+func (g *Gate) countsWith(rep *Report, now meter.Instant) *Account {
+	a, c := g.Account, &rep.claims[0]
+	q := a.find(c.Name)
+	if len(a.group.accounts) == 1 || !c.Counted || q == nil || q.left == meter.MaxCount || q.ended(rep.Sent) {
+		return a
+	}
+	if unexplained := q.left - (q.before(rep.Number) - q.newest.n) - c.Left; unexplained < q.inFlight { // this one is in flight
+		g.with = 0
+		return a
+	}
+	for _, b := range a.group.accounts {
+		if b != a && b.Apart == a.Apart && b.counts(c.Name, rep.Sent) && b.fits(rep, now) {
+			if g.with++; g.with < mostVotes {
+				return a
+			}
+			g.with = 0
+			return b
+		}
+	}
+	g.with = 0
+	return a
+}
+
+// counts reports whether it is known what is left of a quota of the account, whose window goes on.
+func (a *Account) counts(name string, now meter.Instant) bool {
+	q := a.find(name)
+	return q != nil && q.left < meter.MaxCount && !q.ended(now)
 }
 
 func abs(n int64) int64 { return max(n, -n) }

@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -163,4 +164,73 @@ func TestAGroupHasSoManyAccounts(t *testing.T) {
 	}
 	require.LessOrEqual(t, len(r.hosts["h"].accounts), maxAccounts)
 	require.Empty(t, r.check(200))
+}
+
+// Two credentials had quotas of their own, until the server began to count them together; later it counts them separately again.
+func TestQuotasAreJoinedAndDividedAsTheServerCounts(t *testing.T) {
+	r := NewRegistry(10, 1)
+	one, two := at("h", 1), at("h", 1)
+	one.Credential, two.Credential = 1, 2
+	at := meter.Instant(0)
+	end := func() time.Duration { return time.Hour - time.Duration(at) }
+	x := responds(r, one, at, counts(100, 99, end()))
+	y := responds(r, two, at, counts(600, 599, end()))
+	require.NotSame(t, x.Account, y.Account)
+
+	left := int64(1000)
+	both := func(n int) {
+		for range n {
+			at += second
+			left--
+			x = responds(r, one, at, counts(1000, left, end()))
+			left--
+			y = responds(r, two, at, counts(1000, left, end()))
+		}
+	}
+	both(1)
+	require.NotSame(t, x.Account, y.Account, "counts may be alike by chance")
+	both(5)
+	require.Same(t, x.Account, y.Account)
+	require.Len(t, x.Account.group.accounts, 1, "nothing is kept of the other one")
+	require.EqualValues(t, left, only(t, x.Account).left)
+	require.Empty(t, r.check(at))
+
+	for i := range int64(6) {
+		at += second
+		for j := range int64(4) {
+			x = responds(r, one, at, counts(1000, 800-4*i-j, end()))
+		}
+		y = responds(r, two, at, counts(1000, 500-i, end()))
+	}
+	require.NotSame(t, x.Account, y.Account)
+	require.EqualValues(t, 777, only(t, x.Account).left)
+	require.EqualValues(t, 495, only(t, y.Account).left)
+	require.Empty(t, r.check(at))
+}
+
+// A server that reports at random what a request is counted with makes the client keep no more than there is room for.
+func TestAServerThatCountsAtRandom(t *testing.T) {
+	for seed := range uint64(20) {
+		rnd := rand.New(rand.NewPCG(seed, 0))
+		r := NewRegistry(200, seed)
+		left := [3]int64{1000, 1000, 1000}
+		for i := range int64(2000) {
+			k := at("h", rnd.Uint64N(4))
+			k.Credential, k.Method = rnd.Uint64N(4), rnd.Uint64N(3)
+			k.Traits = tagged{rnd.Uint64N(3), rnd.Uint64N(3), rnd.Uint64N(50)}
+			n := rnd.IntN(3)
+			left[n] = max(0, left[n]-rnd.Int64N(3))
+			if rnd.IntN(200) == 0 {
+				left[n] = 1000
+			}
+			h := counts([]int64{1000, 1000, 500}[rnd.IntN(3)], left[n], time.Duration(1+rnd.Int64N(3))*time.Minute)
+			if left[n] == 0 {
+				h.Limited = true
+			}
+			responds(r, k, i*second/10, h)
+			require.LessOrEqual(t, len(r.hosts["h"].accounts), maxAccounts)
+			require.LessOrEqual(t, r.size, 200*(MaxSize/8))
+		}
+		require.Empty(t, r.check(200*second), "seed %d", seed)
+	}
 }

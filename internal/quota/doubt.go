@@ -2,14 +2,14 @@ package quota
 
 const (
 	doubtLeast = 2  // requests that are accepted although nothing should be left show that the reports are wrong
-	doubtMost  = 64 // and so many after refusals have shown that they were right
+	doubtMost  = 64 // the same after refusals have shown that they were right
 )
 
 // A doubt weighs reports that nothing is left of a quota against requests that are sent after such a report, before its end, and are
 // accepted. After two in a row the quota stops no request, until a refusal reports it. Then it takes twice as many as before.
 type doubt struct {
 	row  int8 // requests that were accepted
-	need int8 // so many show that the reports are wrong; 0: doubtLeast
+	need int8 // accepted requests that show that the reports are wrong; 0: doubtLeast
 	on   bool // the reports are wrong
 }
 

@@ -31,5 +31,8 @@ func (f *flow) rate() float64 {
 	return f.back / f.span
 }
 
+// longest returns the longest time between requests for which what is shown is worth anything: twice the one between the responses.
+func (f *flow) longest() float64 { return 2 * f.span / max(f.n, 1) }
+
 // others returns by how many requests more than the client's the quota falls for each of these.
 func (f *flow) others() int64 { return max(0, int64(math.Round(-f.back*(1-flowKeeps)))) }

@@ -94,16 +94,27 @@ func TestARefillingQuotaUsesWhatIsLeftBesides(t *testing.T) {
 }
 
 // A flow is an estimate: two seconds after the last request, or as long as the backoff after refusals, the next one tries.
-func TestASlowFlowIsTriedAfterTwoSeconds(t *testing.T) {
+// A flow is waited for as long as it takes, but no longer than twice the time between the responses that show it, two seconds at least.
+func TestASlowFlowIsTriedAfterTwiceTheTimeOfResponses(t *testing.T) {
 	a, g, _ := newFamilies()
 	asks(t, g, 0, core(20, 0, meter.Never))
 	q := only(t, a)
-	q.flow, q.last, q.newest.sent = flow{10, 600e9, 10}, 100*second, 100*second
-	for backoff, wait := range map[int64]int64{0: 2 * second, 2 * second: 2 * second, 5 * second: 5 * second} {
-		q.backoff = backoff
-		requireReady(t, g, 100*second, 100*second+wait)
+	q.last, q.newest.sent = 100*second, 100*second
+	for _, c := range []struct {
+		flow          flow
+		backoff, wait int64
+	}{
+		{flow{2, 600e9, 10}, 0, 120 * second},
+		{flow{2, 600e9, 10}, 150 * second, 150 * second},
+		{flow{2, 6e9, 10}, 0, 2 * second},
+		{flow{2, 6e9, 10}, 5 * second / 2, 5 * second / 2},
+	} {
+		q.flow, q.backoff = c.flow, c.backoff
+		requireReady(t, g, 100*second, 100*second+c.wait)
 		require.Equal(t, 300*second, g.Ready(300*second, 0, 1))
 	}
+	q.flow, q.backoff = flow{10, 600e9, 10}, 0
+	require.EqualValues(t, 163_157_894_736, g.Ready(100*second, 0, 1))
 }
 
 func TestARefusalHalvesAFlow(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 type Gate struct {
 	keep.Entry
 	Account  *Account
-	Owner    any      // for whoever uses the Registry
+	Owner    any      // of the user of the Registry
 	quotas   []*quota // named by responses to requests of the family
 	inFlight int64
 	nth      int // of the account's gates
@@ -67,7 +67,7 @@ func (g *Gate) Under(now meter.Instant, name string) *quota {
 
 func (g *Gate) Payable(now meter.Instant, cost int64) bool { return g.Ready(now, 0, cost) <= now }
 
-// Ready returns never if only a response can tell.
+// Ready returns never if it depends on a response.
 func (g *Gate) Ready(from meter.Instant, ahead, cost int64) meter.Instant {
 	at, sure := g.next(from, meter.AddCount(ahead, cost))
 	if !sure {
@@ -76,7 +76,7 @@ func (g *Gate) Ready(from meter.Instant, ahead, cost int64) meter.Instant {
 	return at
 }
 
-// Plan returns a lower bound for when cost can be paid after ahead, whatever responses will tell; never after a final refusal, except for
+// Plan returns a lower bound for when cost can be paid after ahead, whatever responses report; never after a final refusal, except for
 // a request that may ask now.
 func (g *Gate) Plan(from meter.Instant, ahead, cost int64) meter.Instant {
 	at, _ := g.next(from, meter.AddCount(ahead, cost))

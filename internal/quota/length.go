@@ -27,15 +27,18 @@ func (l *length) began(sent meter.Instant, awaited bool) {
 	l.begun, l.tried = sent, false
 }
 
-// refused takes a request that asked whether the window has ended.
-func (l *length) refused(sent meter.Instant) {
+// refused takes a request that asked whether the window has ended. It returns a part of the length of the windows before that is too small to be worth
+// another refusal; 0: that length is not known.
+func (l *length) refused(sent meter.Instant) (part int64) {
 	if l.begun == 0 {
-		return
+		return 0
 	}
+	part = l.open / lengthSure
 	l.shut, l.tried = max(l.shut, sent-l.begun), true
 	if l.shut >= l.open {
 		l.open = 0
 	}
+	return part
 }
 
 // end returns when this window is expected to end, so that the next request asks; Never: nothing is known of that.

@@ -30,6 +30,7 @@ type quota struct {
 	window
 	retry
 	flow     flow
+	ages     *ages // nil: it never ran dry, or its limit is not known
 	doubt    doubt // of reports that nothing is left
 	counted  bool  // its unit is requests
 	covered  bool  // a limit of the client, in its unit, stops requests, and this one none
@@ -37,8 +38,8 @@ type quota struct {
 	scarce   bool  // this window or the one before ran dry
 	account  *Account
 	name     string
-	unit     string // as the server names it
-	reserve  int64  // of what is left, for other clients
+	unit     *string // as the server names it; nil: it does not
+	reserve  int64   // of what is left, for other clients
 	inFlight int64
 	held     meter.Instant // no request is sent before, because a refusal that names the quota says so
 }
@@ -75,8 +76,11 @@ func (q *quota) holdUntil(until meter.Instant) {
 
 // refills returns how many requests come back per ns; 0: none, as far as is known.
 func (q *quota) refills() float64 {
-	if !q.scarce {
+	switch {
+	case !q.scarce:
 		return 0
+	case q.ages.known():
+		return float64(q.most) / float64(q.ages.age())
 	}
 	return q.flow.rate()
 }
@@ -104,6 +108,7 @@ func (q *quota) report(now meter.Instant, rep *Report, c *Claim) {
 	case !refused && q.left == 0 && sent > q.leftAt && (q.reset == meter.Never || sent < q.reset) && q.refills() == 0:
 		q.doubt.accepted(left)
 	}
+	q.aged(sent, n >= q.newest.n, left, refused, c.Refused)
 	if n >= q.newest.n {
 		q.take(now, sent, n, left, refused, c.Reset)
 	} else if c.Reset >= q.reset-rounding && left < q.left { // it was counted after the newest, in the same window
@@ -146,15 +151,39 @@ func (q *quota) take(now, sent meter.Instant, n, left int64, refused bool, reset
 	}
 }
 
+// aged takes what a response shows of how old the requests are that are counted.
+func (q *quota) aged(sent meter.Instant, newest bool, left int64, refused, empty bool) {
+	if q.ages == nil {
+		if q.limit <= 0 || !q.counted || !q.scarce {
+			return
+		}
+		q.ages = newAges(q.limit)
+	}
+	if !refused {
+		q.ages.add(sent)
+	}
+	if newest && (empty || !refused) {
+		q.ages.shows(sent, q.limit-left, q.inFlight, empty)
+	}
+}
+
+// unitName returns the unit as the server names it; "": it does not.
+func (q *quota) unitName() string {
+	if q.unit == nil {
+		return ""
+	}
+	return *q.unit
+}
+
 // describe takes what does not change from request to request, and returns what is left.
 func (q *quota) describe(c *Claim) (left int64) {
 	q.covered, q.counted, q.reserve = c.Covered, c.Counted, min(max(c.Reserve, 0), meter.MaxCount)
-	if q.unit != c.Unit {
-		q.unit = strings.Clone(c.Unit)
+	if q.unitName() != c.Unit {
+		q.unit = new(strings.Clone(c.Unit))
 	}
 	left, other := q.resize(c)
 	if other {
-		q.flow, q.length = flow{}, length{}
+		q.flow, q.length, q.ages = flow{}, length{}, nil
 	}
 	return left
 }
@@ -168,8 +197,11 @@ func (q *quota) learn(sent meter.Instant, n, left int64, refused bool) {
 	back := left - (q.left - counted)
 	if !refused && sent > q.leftAt && left > q.left && back >= max(2, (q.most-q.left)/2) {
 		q.turned(sent)
+		q.ages.returned(q.most-left <= 1+q.inFlight)
 	} else if !refused || q.flow.back > 0 { // that nothing is left shows nothing of others
-		q.flow.add(back, sent-q.newest.sent)
+		if q.flow.add(back, sent-q.newest.sent); back > q.inFlight {
+			q.ages.returned(false)
+		}
 	}
 }
 
@@ -183,7 +215,7 @@ func (q *quota) turned(sent meter.Instant) {
 	if shared := q.others() > 0; q.reset < meter.Never && (shared || sent-q.newest.sent < rounding || q.more > 0 && after <= rounding) {
 		q.closed(after, sent-q.reset, shared)
 	}
-	q.length.began(sent, q.left <= q.reserve && sent <= q.try)
+	q.length.began(sent, q.left <= q.reserve && sent-q.try <= (sent-q.length.begun)/lengthSure)
 	q.low, q.reset = q.most, meter.Never
 }
 
@@ -219,7 +251,7 @@ func (q *quota) refused(now, sent meter.Instant) {
 	case sent < q.try: // it left before that was known
 	default:
 		if q.reset == meter.Never {
-			q.length.refused(sent)
+			q.backoff = max(q.backoff, q.length.refused(sent))
 		}
 		if end := q.end(); end > now && end < meter.Never {
 			q.try = q.start(now)
@@ -302,11 +334,16 @@ func (q *quota) spread(at meter.Instant) meter.Instant {
 // refilled returns when a quota that refills has enough for need requests. They leave a little slower than it refills, and use what is left
 // besides.
 func (q *quota) refilled(at meter.Instant, need int64) meter.Instant {
+	if need > q.free() && q.ages.known() {
+		if gone, ok := q.ages.gone(q.limit - q.withheld() - q.inFlight - need + 1); ok {
+			at = max(at, gone)
+		}
+	}
 	rate := q.refills()
 	level := float64(q.free()) + rate*float64(max(0, at-q.newest.sent))
 	level = min(level, float64(q.most)) - float64(need)
 	rate = flowUsed*rate + max(0, level)/float64(max(q.over(), second))
-	return max(at, meter.AddInstant(q.last, int64(min(1/rate, float64(max(sparsest, q.backoff))))))
+	return max(at, meter.AddInstant(q.last, int64(min(1/rate, max(float64(sparsest), float64(q.backoff), q.flow.longest())))))
 }
 
 // room returns how many requests per second the quota can be seen to allow now; +Inf: it does not say.
@@ -362,7 +399,9 @@ func (q *quota) bound(now meter.Instant) (n int64, known bool) {
 	return left - q.reserve, q.believed() && left < meter.MaxCount && (q.counted || left <= q.reserve)
 }
 
-func (q *quota) size() int { return int(unsafe.Sizeof(*q)) + len(q.name) + len(q.unit) }
+func (q *quota) size() int {
+	return int(unsafe.Sizeof(*q)) + len(q.name) + len(q.unitName()) + q.ages.size()
+}
 
 // known returns until when what is known of the quota counts.
 func (q *quota) known() meter.Instant {

@@ -30,7 +30,8 @@ type place struct {
 	kind  uint64
 }
 
-// NewRegistry returns a registry of at most so many gates, unless more are needed for refusals. The seed is of what is random in holds.
+// NewRegistry returns a registry of at most that number of gates, unless more are needed for refusals. The seed is of what is random in
+// holds.
 func NewRegistry(most int, seed uint64) *Registry {
 	r := &Registry{most: most, gates: make(map[place]*Gate), hosts: make(map[string]*Server), seeds: meter.Dice(seed)}
 	r.keeper.Matters = (*Gate).matters
@@ -149,8 +150,8 @@ func (r *Registry) Apply(g *Gate, rep *Report, now meter.Instant) Change {
 	return c
 }
 
-// ApplyUngated takes a report with hints about a request that passed no gate. The gate is nil if there is no room for another, and nothing is
-// applied. A refusal always finds room.
+// ApplyUngated takes a report with hints about a request that passed no gate. The gate is nil if there is no room for another, and nothing
+// is applied. A refusal always finds room.
 func (r *Registry) ApplyUngated(key *Key, rep *Report, unseen Unseen, now meter.Instant) (g *Gate, c Change) {
 	g, forgot := r.gateFor(key, rep.Hints.Limited, now)
 	if g == nil {

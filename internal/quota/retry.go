@@ -15,7 +15,7 @@ func (r *retry) accepted() { r.backoff /= 4 }
 
 // again sets when a request tries again after one was refused for a reason that is not known.
 func (r *retry) again(now meter.Instant, chance float64) {
-	r.backoff = min(max(2*r.backoff, firstRetry), second<<longestBack)
+	r.backoff = max(min(max(2*r.backoff, firstRetry), second<<longestBack), r.backoff)
 	r.try = r.after(now, chance)
 }
 

@@ -51,7 +51,7 @@ func TestWhatAnAccountTakesIsBounded(t *testing.T) {
 	}{
 		"a hold":               {func() *Hints { return refusing(year) }, 1, 1, 2000, 1450},
 		"an empty quota":       {func() *Hints { return &Hints{Quotas: []QuotaHint{until(Unnamed, 0, year)}} }, 1, 1, 2000, 1500},
-		"a quota, many times":  {func() *Hints { return &Hints{Quotas: []QuotaHint{until(Unnamed, 99, year)}} }, 1, 2500, 20, 16 << 10},
+		"a quota, many times":  {func() *Hints { return &Hints{Quotas: []QuotaHint{until(Unnamed, 99, year)}} }, 1, 2500, 60, 16 << 10},
 		"hostile":              {func() *Hints { return spam(&n, false) }, 1, 1, 200, 16 << 10},
 		"hostile, many times":  {func() *Hints { return spam(&n, false) }, 1, 200, 40, 16 << 10},
 		"hostile, many gates":  {func() *Hints { return spam(&n, false) }, 60, 2, 40, 128 << 10},

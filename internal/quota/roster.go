@@ -28,7 +28,7 @@ type roster struct {
 // find returns the group of a key; nil: there is none.
 func (o *roster) find(key *Key) *group {
 	if o.byKey != nil {
-		return o.findInMap(key)
+		return o.byKey[key.ofGroup()]
 	}
 	for _, p := range o.groups {
 		if p.key().sameGroup(key) {
@@ -37,11 +37,6 @@ func (o *roster) find(key *Key) *group {
 	}
 	return nil
 }
-
-// findInMap is not part of find, where its copies of a key would be on the stack of each request that waits: that grows by 2 kB.
-//
-//go:noinline
-func (o *roster) findInMap(key *Key) *group { return o.byKey[key.ofGroup()] }
 
 // add adds an account to the group of its key.
 func (o *roster) add(a *Account) {

@@ -29,6 +29,8 @@ type Bucket struct {
 	Tokens  float64       `json:"tokens"`           // what was left of a TokenBucket or a Pace
 	Spent   []Spent       `json:"spent,omitzero"`   // of a window
 	Learned *Learned      `json:"learned,omitzero"` // by an Adaptive limit
+	Quota   *Reported     `json:"quota,omitzero"`   // what is known of a ServerQuota
+	Share   float64       `json:"share,omitzero"`   // of their estimates, that requests are charged, by LearnCost; 0: all of it
 	Held    time.Duration `json:"held,omitzero"`    // for how long yet
 	After   time.Duration `json:"after,omitzero"`   // it was read that long after Taken
 }
@@ -49,6 +51,38 @@ type Learned struct {
 	DearHold float64 `json:"dear_hold,omitzero"` // seconds for which the rate does not grow after an expensive rejection
 
 	Paused time.Duration `json:"paused,omitzero"` // for how long yet a server has asked to stay away, of an Adaptive limit
+}
+
+// A Reported is what was learned of a ServerQuota, in tokens as requests were estimated to cost.
+type Reported struct {
+	Parts  []Part        `json:"parts,omitzero"`
+	Hidden [2]Hidden     `json:"hidden,omitzero"` // of what requests cost, and of their number
+	Took   float64       `json:"took"`            // seconds from the sending of a request to its end, in the mean
+	Held   time.Duration `json:"held,omitzero"`
+}
+
+// A Part is what is known of a quota that responses reported.
+type Part struct {
+	Name    string        `json:"name"`
+	Limit   float64       `json:"limit"`
+	Left    float64       `json:"left"`
+	Sent    float64       `json:"sent"`  // charged for each token of an estimate when a request is sent
+	Ended   float64       `json:"ended"` // and when it ends
+	Rate    float64       `json:"rate"`  // per second
+	Refills float64       `json:"refills"`
+	Ends    time.Duration `json:"ends"`
+	Dry     bool          `json:"dry,omitzero"`
+	Tight   bool          `json:"tight,omitzero"`
+}
+
+// A Hidden is what refusals have shown of a limit that is not reported.
+type Hidden struct {
+	Rate   float64       `json:"rate"` // per second
+	Sure   bool          `json:"sure,omitzero"`
+	Owed   float64       `json:"owed"`
+	Window float64       `json:"window,omitzero"`
+	More   float64       `json:"more,omitzero"`
+	Ends   time.Duration `json:"ends,omitzero"`
 }
 
 // A Server is what a server has reported of its limits.

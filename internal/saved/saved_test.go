@@ -26,6 +26,10 @@ func fill(r *rand.Rand, v reflect.Value) {
 		for _, field := range v.Fields() {
 			fill(r, field)
 		}
+	case reflect.Array:
+		for i := range v.Len() {
+			fill(r, v.Index(i))
+		}
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 1+r.IntN(3), 3))
 		for i := range v.Len() {

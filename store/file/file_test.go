@@ -266,7 +266,7 @@ func TestFileIsWrittenAgainByAnotherProcessIfOneIsKilled(t *testing.T) {
 		header := s.log.header
 		<-s.rewriting
 		for range 5 {
-			time.Sleep(patience/5 - 1)
+			time.Sleep(respite/5 - 1)
 			take(t, other, day, 1)
 			written(t, other)
 			require.Equal(t, header, other.log.header)

@@ -30,7 +30,7 @@ type log struct {
 	size   int64 // of the file when the lock was taken; what follows its last newline is a write that was not completed
 	whole  int64 // end, when the file was new
 	slack  int64 // a log this much longer than twice whole is written again
-	piece  int64 // more than so many bytes are not read or copied with the lock
+	piece  int64 // the most bytes that are read or copied with the lock
 	damage damage
 	rewrites
 }

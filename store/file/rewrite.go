@@ -29,8 +29,8 @@ type rewrites struct {
 	files []string  // the numbers of the new files, which are left if a process was killed
 }
 
-// patience is for how long no other process begins. If the file is written in a second, the next one can begin then.
-const patience = 10 * time.Second
+// respite is the time during which no other process begins. If the file is written in a second, the next one can begin then.
+const respite = 10 * time.Second
 
 // apply takes a line without a state.
 func (r *rewrites) apply(word, number, at string) error {
@@ -56,7 +56,8 @@ func number(header string) string { return header[len(magic) : headSize-1] }
 // followsSize is the size of the line "follows".
 var followsSize = len(follows(newHeader(), 0, 0, 0))
 
-// follows returns that line: the file with a header is followed, its first from bytes are in this file before the byte to, in so many lines.
+// follows returns that line: the file with a header is followed, and its first from bytes are in this file before the byte to, in
+// that number of lines.
 func follows(header string, from, to int64, lines int) []byte {
 	return appendLine(nil, fmt.Sprintf(`follows "%s" "%020d %020d %020d"`, number(header), from, to, lines), none)
 }
@@ -82,7 +83,7 @@ func (l *log) follow(line []byte) bool {
 
 // isDue reports whether most of the log is old, and no other process has begun to write it again.
 func (l *log) isDue(now time.Time) bool {
-	return l.end > 2*l.whole+l.slack && (l.began.IsZero() || now.Sub(l.began).Abs() >= patience)
+	return l.end > 2*l.whole+l.slack && (l.began.IsZero() || now.Sub(l.began).Abs() >= respite)
 }
 
 // intent returns the line "rewrites".

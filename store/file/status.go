@@ -14,7 +14,7 @@ import (
 )
 
 // Budgets returns the states of all budgets whose name in the file contains match, sorted by name. A name is the kind, the limit and the key,
-// the latter two in quotes.
+// the last two in quotes.
 func (s *Store) Budgets(ctx context.Context, match string) (all []store.BudgetState, err error) {
 	err = s.locked(ctx, func() error {
 		if err := s.read(); err != nil {

@@ -63,10 +63,10 @@ func NoneRefused(t *testing.T, refused int) bool {
 	return assert.Zero(t, refused, "refused requests")
 }
 
-// AssertNarrow asserts that the lines fit a terminal of 84 columns.
+// AssertNarrow asserts that the lines fit a terminal of 80 columns.
 func AssertNarrow(t *testing.T, out string) {
 	t.Helper()
 	for line := range strings.Lines(out) {
-		assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimRight(line, "\n")), 84, line)
+		assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimRight(line, "\n")), 80, line)
 	}
 }

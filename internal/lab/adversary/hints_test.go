@@ -71,7 +71,7 @@ func pretences(reset string) map[string]func(http.Header, *rand.Rand, int) {
 }
 
 // A claim that requests will be refused costs a client with a rate of its own at most a tenth of it, if they are accepted.
-func TestAServerThatAcceptsAndSaysOtherwiseCostsATenth(t *testing.T) {
+func TestAServerThatAcceptsAndSaysOtherwiseCostsATenth(t *testing.T) { // slow: each limit under each lie for two minutes
 	const lasts = 2*time.Minute - time.Millisecond // no window turns at the end
 	limits := map[string]throttle.Limit{
 		"bucket":  throttle.TokenBucket(20, time.Second, throttle.Burst(1)),

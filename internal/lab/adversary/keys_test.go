@@ -24,7 +24,7 @@ func heap() int64 {
 }
 
 // A million keys take their place, are as fast as ten, and are forgotten when they are full again.
-func TestAMillionKeys(t *testing.T) {
+func TestAMillionKeys(t *testing.T) { // slow: a million keys
 	n := 1 << 20 // the number that is kept by default
 	if testing.Short() {
 		n = 1 << 13
@@ -60,10 +60,10 @@ func sleep(d time.Duration) {
 }
 
 // As many keys as may be kept are, whatever servers make of them: those of adaptive limits too.
-func TestRefusedKeysOfAnAdaptiveLimitAreBounded(t *testing.T) {
+func TestRefusedKeysOfAnAdaptiveLimitAreBounded(t *testing.T) { // slow: each new key looks for one to forget
 	n, keys := 2_000, 100
 	if !testing.Short() {
-		n, keys = 200_000, 10_000
+		n, keys = 50_000, 10_000
 	}
 	synctest.Test(t, func(t *testing.T) {
 		before := heap()

@@ -111,7 +111,7 @@ func (s *liar) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // Whatever a server does, an adaptive limit stays within its bounds, and the limits that the client has set itself hold.
-func TestLiesMoveAnAdaptiveLimitOnlyWithinItsBounds(t *testing.T) {
+func TestLiesMoveAnAdaptiveLimitOnlyWithinItsBounds(t *testing.T) { // slow: 40 seeds
 	seeds := uint64(40)
 	if testing.Short() {
 		seeds = 2

@@ -47,7 +47,7 @@ const (
 )
 
 // TestADayOfEverything runs for an hour in short mode.
-func TestADayOfEverything(t *testing.T) {
+func TestADayOfEverything(t *testing.T) { // slow: 24 lives of an hour
 	lives, length := 24, time.Hour
 	if testing.Short() {
 		lives, length = 2, 30*time.Minute

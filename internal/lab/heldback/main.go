@@ -1,5 +1,5 @@
 // Command heldback measures what clients get from middlewares that nothing in this module was designed for, and writes the tables of
-// docs/held-back.md (make held-back).
+// docs/lab/held-back.md (make held-back).
 package main
 
 import (
@@ -21,7 +21,7 @@ var phases = []float64{0, 1. / 3, 2. / 3}
 
 func main() {
 	lanes := flag.Int("lanes", 16, "how many measurements run at the same time")
-	page := flag.String("page", "../../../docs/held-back.md", "replace the tables of this page")
+	page := flag.String("page", "../../../docs/lab/held-back.md", "replace the tables of this page")
 	flag.Parse()
 	old, err := os.ReadFile(*page)
 	if err != nil {

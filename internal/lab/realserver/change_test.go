@@ -30,7 +30,6 @@ func TestAChangedLimitIsFoundOnNginx(t *testing.T) {
 			continue
 		}
 		t.Run(c.spec, func(t *testing.T) {
-			t.Parallel()
 			inThree(t, func() string { return changedLimit(t, spec, c.share, c.back) })
 		})
 	}

@@ -32,7 +32,6 @@ func TestAStoppedServerIsUsedAsBeforeWhenItGoesOn(t *testing.T) {
 			continue
 		}
 		t.Run(fmt.Sprintf("%s, %v", c.client, c.stop), func(t *testing.T) {
-			t.Parallel()
 			inThree(t, func() string { return stopped(t, spec, c.client, c.stop) })
 		})
 	}
@@ -92,7 +91,6 @@ func TestAServerThatIsDownIsLeftAlone(t *testing.T) {
 			continue
 		}
 		t.Run(c.client+", "+c.name, func(t *testing.T) {
-			t.Parallel()
 			inThree(t, func() string {
 				load := realserver.Load{Client: realserver.ClientNamed(c.client), Callers: 64, Length: 52 * time.Second, Timeout: c.timeout}
 				return down(t, spec, load, c.fall, c.rise, c.most)

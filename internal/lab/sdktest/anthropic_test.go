@@ -151,7 +151,7 @@ func TestAnthropicWaitIsBoundByTheTimeoutOfTheSDK(t *testing.T) {
 		var rejection *throttle.Rejection
 		require.ErrorAs(t, err, &rejection)
 		assert.Equal(t, throttle.ReasonDeadline, rejection.Reason)
-		assert.Equal(t, 10*time.Minute, rejection.Patience)
+		assert.Equal(t, 10*time.Minute, rejection.MaxWait)
 		assert.Zero(t, time.Since(begun))
 		assert.EqualValues(t, 1, transport.Stats().Rejected[throttle.ReasonDeadline])
 

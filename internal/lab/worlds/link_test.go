@@ -85,7 +85,12 @@ func (l *line) Lease(ctx context.Context, asks []store.Ask) (leases []store.Leas
 	})
 	back := way()
 	k.set(func() { k.longest = max(k.longest, there+back) })
-	if err == errHangs || chance(call, l.lossy) {
+	if lose := chance(call, l.lossy); lose || err == errHangs {
+		if lose {
+			l.mu.Lock()
+			l.lost = append(l.lost, lost{l.process, l.now()})
+			l.mu.Unlock()
+		}
 		<-ctx.Done()
 		me.sleep(l.fleet, 0)
 		return nil, ctx.Err()

@@ -36,6 +36,7 @@ type fleet struct {
 	mistakes int // requests that the server is to refuse by mistake
 	sent     []sent
 	missed   []missed
+	lost     []lost
 	faults   []string
 }
 
@@ -61,8 +62,9 @@ type sent struct {
 	key             string
 	cost            int64
 	asked, at, ends time.Duration
-	refused         bool // by the server
-	mistaken        bool // it was wrong
+	refused         bool          // by the server
+	mistaken        bool          // it was wrong
+	wait            time.Duration // for which the server asked
 }
 
 // A missed is a request that was not sent.
@@ -73,6 +75,12 @@ type missed struct {
 	asked, at time.Duration
 	until     time.Duration // when it had to be sent
 	err       error
+}
+
+// A lost is a response of the store that a process did not get.
+type lost struct {
+	process *process
+	at      time.Duration
 }
 
 // play plays a world and returns it as it was at its end.
@@ -219,8 +227,8 @@ func (c *caller) request(ctx context.Context) {
 		until = min(until, asked+c.maxWait)
 	}
 	takes := c.takes
-	if c.streams && chance(c.r, .05) {
-		takes *= 200
+	if c.streams && chance(c.r, streamed) {
+		takes *= streamsTake
 	}
 	s := sent{process: c.process, key: c.key, cost: 1 + c.r.Int64N(c.costs), asked: asked}
 	var err error
@@ -262,10 +270,13 @@ func (c *caller) acquire(ctx context.Context, s *sent, takes time.Duration) erro
 	return nil
 }
 
-// work is the time between the grant of a request and its end. A process that is killed leaves its requests.
+// work is the time between the grant of a request and its end. A process that is killed leaves its requests; one that ends waits for them.
 func (c *caller) work(takes time.Duration) (ends time.Duration) {
 	c.pause(takes)
-	return min(c.now(), c.gone)
+	if c.still.isDead() {
+		return min(c.now(), c.gone)
+	}
+	return c.now()
 }
 
 func costOf(r *http.Request) int64 {
@@ -292,7 +303,7 @@ func (c *caller) send(ctx context.Context, s *sent, takes time.Duration) error {
 	if c.deadline > 0 { // at the end of its context, a request ends
 		takes = min(takes, s.asked+c.deadline-c.now())
 	}
-	if s.ends = c.work(takes); c.deadline > 0 {
+	if s.ends = min(c.work(takes), c.gone); c.deadline > 0 {
 		s.ends = min(s.ends, s.asked+c.deadline)
 	}
 	return resp.Body.Close()
@@ -306,9 +317,9 @@ func (p *process) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.at = p.now()
 	resp := &http.Response{StatusCode: http.StatusOK, Header: make(http.Header), Body: io.NopCloser(http.NoBody), Request: r}
 	if wait := p.serve(s); wait > 0 {
-		s.refused = true
+		s.refused, s.wait = true, (wait+time.Second-1)/time.Second*time.Second
 		resp.StatusCode = http.StatusTooManyRequests
-		resp.Header.Set("Retry-After", strconv.FormatInt(int64((wait+time.Second-1)/time.Second), 10))
+		resp.Header.Set("Retry-After", strconv.FormatInt(int64(s.wait/time.Second), 10))
 	}
 	return resp, nil
 }

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"reflect"
+	"strconv"
 	"strings"
 	"time"
 
@@ -54,12 +55,25 @@ type crew struct {
 	together bool          // all callers of a process have them at the same time
 	costs    int64         // requests cost 1 to that
 	takes    time.Duration // a request, from its grant to its end
-	streams  bool          // one request in 20 takes 200 times as long
+	streams  bool          // one request in 20 takes 200 times as long: see streamed
 	deadline time.Duration // of a request; 0: none
 	maxWait  time.Duration // of a request; negative: none
 	away     time.Duration // a way to the store
 	percent  int64         // of the limits' numbers that this crew sets
 	from, to time.Duration // when the processes begin and end
+}
+
+const (
+	streamed    = .05
+	streamsTake = 200
+)
+
+// mean returns how long a request takes on average.
+func (c *crew) mean() time.Duration {
+	if c.streams {
+		return time.Duration(float64(c.takes) * (1 - streamed + streamed*streamsTake))
+	}
+	return c.takes
 }
 
 // A server is a token bucket that refuses.
@@ -102,8 +116,15 @@ func draw(seed uint64) *world {
 
 // random returns the random numbers of a seed for a purpose.
 func random(seed uint64, purpose string, more ...int64) *rand.Rand {
+	text := append(append(make([]byte, 0, 64), purpose...), '[') // a store asks for some with each call: this is faster than package fmt
+	for i, n := range more {
+		if i > 0 {
+			text = append(text, ' ')
+		}
+		text = strconv.AppendInt(text, n, 10)
+	}
 	h := fnv.New64a()
-	fmt.Fprint(h, purpose, more)
+	h.Write(append(text, ']'))
 	return rand.New(rand.NewPCG(seed, h.Sum64()))
 }
 

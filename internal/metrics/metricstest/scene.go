@@ -34,6 +34,8 @@ func Play(t *testing.T) Scene {
 		throttle.WithExempt(func(r *http.Request) bool { return r.URL.Path == "/health" }),
 		throttle.WithLimit(
 			throttle.TokenBucket(2, time.Second, throttle.Name("requests"), throttle.Key(throttle.ByHost)),
+			// Without a key: whether one of the scene is still remembered at its end is undecided. Full keys are looked at once a second, and
+			// requests are granted every half second, so both happen at the same instants.
 			throttle.InFlight(5, throttle.Name("slots")),
 			throttle.Adaptive(throttle.AIMD{Initial: 50, Max: 100}, throttle.Name("learned"), throttle.Key(throttle.ByHost)),
 			throttle.TokenBucket(100, time.Second, throttle.Name("account"),

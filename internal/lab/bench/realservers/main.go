@@ -1,5 +1,5 @@
 // Command realservers measures clients at real servers that limit requests in flight, next to failsafe-go, and writes that section of
-// docs/real-servers.md:
+// docs/lab/real-servers.md:
 //
 //	go run ./realservers -runs 3
 package main
@@ -45,7 +45,7 @@ func main() {
 	runs := flag.Int("runs", 3, "take the medians of this many runs")
 	lanes := flag.Int("lanes", 3, "how many measurements run at the same time")
 	only := flag.String("servers", "", "only those that match this regular expression; the page stays as it is")
-	page := flag.String("page", "../../../docs/real-servers.md", "replace the section of this page")
+	page := flag.String("page", "../../../docs/lab/real-servers.md", "replace the section of this page")
 	flag.Parse()
 	text, err := section(*runs, *lanes, regexp.MustCompile(*only))
 	if err != nil {

@@ -1,4 +1,4 @@
-// Command report measures what clients get from real servers, and prints it as the page docs/real-servers.md (make servers).
+// Command report measures what clients get from real servers, and prints it as the page docs/lab/real-servers.md (make servers).
 package main
 
 import (
@@ -126,17 +126,7 @@ func (r *report) measure() {
 
 const head = `# Real servers
 
-What to configure, and what to expect of it:
-
-| what you know about the server | what to set | what to expect |
-|---|---|---|
-| its limit | a ` + "`" + `TokenBucket` + "`" + ` of 95 %% of it with ` + "`" + `Burst(1)` + "`" + `, or a ` + "`" + `Pace` + "`" + `; leave server hints on | 95 %% of the limit with almost no refusals, on nearly all servers here |
-| that it sends rate-limit headers | nothing: server hints are on by default | 85 to 99 %% of the limit with 0 to 2 %% refused |
-| nothing | ` + "`" + `WithAdaptive` + "`" + `, with ` + "`" + `AIMD.Initial` + "`" + ` if you can guess within a factor of two | 80 to 100 %% with up to 2 %% refused; the first seconds are spent on growing |
-| that it limits requests in flight, not their rate | ` + "`" + `InFlight` + "`" + `, or ` + "`" + `WithAdaptiveInFlight` + "`" + ` if the number is unknown | the server's full throughput; a rate limit gets two thirds of it |
-| that it counts refused requests, tarpits or bans | a limit of your own, because a limit cannot be found there by exceeding it | 95 %% |
-
-The advice rests on the measurements below. They show what clients get from rate-limited servers, measured by ` + "`make servers`" + ` over loopback: %d callers that always have another
+[What to expect](../server-hints.md#what-to-expect) has the advice that rests on this page. It shows what clients get from rate-limited servers, measured by ` + "`make servers`" + ` over loopback: %d callers that always have another
 request, for 20 s unless the table says otherwise; %s, %s. Each server accepts 50 requests per second unless its name
 says otherwise, and takes 2 ms for a request (40 ms where it counts requests in flight). [Middlewares held back](held-back.md) shows what clients get from servers that nothing here was designed for.
 

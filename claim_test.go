@@ -1,0 +1,240 @@
+package throttle_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle"
+)
+
+// A claimRule is the limits of a Transport: a token each period up to a burst, and a number of slots.
+type claimRule struct {
+	period time.Duration
+	burst  int64
+	slots  int
+}
+
+// A claimed request comes at a time, costs something, waits at some Transports, is given up at a time if it still waits, and holds its slot
+// for a time. Of the model: which Transport sent it, and when.
+type claimed struct {
+	at, until, takes time.Duration
+	cost             int64
+	where            []int
+
+	by   int // -1: none
+	sent time.Duration
+}
+
+// A claimModel plays what the documentation says, one instant after the other.
+type claimModel struct {
+	rules []claimRule
+	full  []time.Duration   // when each bucket would be full
+	busy  [][]time.Duration // when its slots become free
+	queue [][]*claimed
+}
+
+// due returns when the first request in a queue can be granted by it.
+func (m *claimModel) due(i int, now time.Duration) time.Duration {
+	r := m.rules[i]
+	at := max(now, m.full[i]-time.Duration(r.burst-m.queue[i][0].cost)*r.period)
+	if len(m.busy[i]) >= r.slots {
+		slices.Sort(m.busy[i])
+		at = max(at, m.busy[i][len(m.busy[i])-r.slots])
+	}
+	return at
+}
+
+func (m *claimModel) grant(i int, now time.Duration) {
+	c := m.queue[i][0]
+	c.by, c.sent = i, now
+	m.full[i] = max(m.full[i], now) + time.Duration(c.cost)*m.rules[i].period
+	m.busy[i] = append(slices.DeleteFunc(m.busy[i], func(t time.Duration) bool { return t <= now }), now+c.takes)
+	m.leave(c)
+}
+
+func (m *claimModel) leave(c *claimed) {
+	for i := range m.queue {
+		m.queue[i] = slices.DeleteFunc(m.queue[i], func(o *claimed) bool { return o == c })
+	}
+}
+
+// play says what becomes of requests. It reports false if two queues may grant at the same instant, as after a request that both had: then
+// chance decides.
+func (m *claimModel) play(all []*claimed) (exact bool) {
+	exact = true
+	rest := slices.Clone(all)
+	for now := time.Duration(0); ; {
+		next, by := time.Duration(1<<62), -1
+		for i := range m.queue {
+			if len(m.queue[i]) > 0 {
+				due := m.due(i, now)
+				exact = exact && due != next
+				if due < next {
+					next, by = due, i
+				}
+			}
+		}
+		var gone *claimed
+		for _, q := range m.queue {
+			for _, c := range q {
+				if c.until < next {
+					next, by, gone = c.until, -1, c
+				}
+			}
+		}
+		switch {
+		case len(rest) > 0 && rest[0].at < next:
+			c := rest[0]
+			now, rest = c.at, rest[1:]
+			for _, i := range c.where {
+				if m.queue[i] = append(m.queue[i], c); m.queue[i][0] == c && m.due(i, now) == now {
+					m.grant(i, now)
+					break
+				}
+			}
+		case gone != nil:
+			now = next
+			m.leave(gone)
+		case by >= 0:
+			now = next
+			m.grant(by, now)
+		default:
+			return exact
+		}
+	}
+}
+
+type takesKey struct{}
+
+// Requests that wait at several Transports, and are given up at any time, are sent by the one that a model says, at that nanosecond. They are
+// charged there and nowhere else. With round times, much happens at one instant, in any order: then no token and no slot is lost, either.
+func TestClaimsAsAModelSays(t *testing.T) {
+	for _, round := range []time.Duration{1, 10 * time.Millisecond} {
+		for seed := range uint64(40) {
+			t.Run(fmt.Sprint(round, seed), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { playClaims(t, round, rand.New(rand.NewPCG(seed, 45))) })
+			})
+		}
+	}
+}
+
+// drawClaims draws Transports and requests, with times that are multiples of a round one, and plays them.
+func drawClaims(r *rand.Rand, round time.Duration) (m *claimModel, all []*claimed, exact bool) {
+	upTo := func(d time.Duration) time.Duration { return max(round, time.Duration(r.Int64N(int64(d)))/round*round) }
+	n := 2 + r.IntN(4)
+	m = &claimModel{full: make([]time.Duration, n), busy: make([][]time.Duration, n), queue: make([][]*claimed, n)}
+	for range n {
+		m.rules = append(m.rules, claimRule{upTo(time.Second), 1 + r.Int64N(5), 1 + r.IntN(4)})
+	}
+	at := time.Duration(0)
+	for range 100 {
+		at += upTo(200 * time.Millisecond)
+		c := &claimed{at: at, until: at + upTo(10*time.Second), takes: upTo(time.Second), by: -1, where: r.Perm(n)[:1+r.IntN(n)]}
+		most := int64(5)
+		for _, i := range c.where {
+			most = min(most, m.rules[i].burst)
+		}
+		c.cost = 1 + r.Int64N(most)
+		all = append(all, c)
+	}
+	return m, all, m.play(all)
+}
+
+func playClaims(t *testing.T, round time.Duration, r *rand.Rand) {
+	m, all, exact := drawClaims(r, round)
+	for round == 1 && !exact {
+		m, all, exact = drawClaims(r, round)
+	}
+	by := make([]*throttle.Transport, len(m.rules))
+	base := roundTripper(func(req *http.Request) (*http.Response, error) {
+		time.Sleep(req.Context().Value(takesKey{}).(time.Duration))
+		return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, nil
+	})
+	for i, rule := range m.rules {
+		by[i] = throttle.Must(throttle.New(base, throttle.WithLimit(
+			throttle.TokenBucket(1, rule.period, throttle.Burst(rule.burst), throttle.Name("tokens")),
+			throttle.InFlight(int64(rule.slots), throttle.Name("slots")))))
+	}
+	start, got := time.Now(), make([]claimed, len(all))
+	var requests sync.WaitGroup
+	for i, c := range all {
+		requests.Go(func() {
+			time.Sleep(c.at)
+			got[i] = claimed{by: -1}
+			if got[i].by = sendClaimed(t, by, c); got[i].by >= 0 {
+				got[i].sent = time.Since(start) - c.takes
+			}
+		})
+	}
+	requests.Wait()
+	charged, granted := make([]int64, len(by)), make([]int, len(by))
+	for i, c := range all {
+		if round == 1 {
+			require.Equal(t, c.by, got[i].by, "request %d: %+v", i, c)
+			require.Equal(t, c.sent, got[i].sent, "request %d: %+v", i, c)
+		}
+		if j := got[i].by; j >= 0 {
+			charged[j] += c.cost
+			granted[j]++
+		}
+	}
+	for j, tr := range by {
+		limits := tr.Limiter().Limits()
+		require.EqualValues(t, charged[j], limits[0].Charged-limits[0].Returned)
+		require.EqualValues(t, granted[j], limits[0].Granted-limits[0].Undone)
+		require.Zero(t, limits[0].Waiting)
+		require.Zero(t, limits[1].InFlight)
+		require.Zero(t, tr.Stats().Rejected)
+		if round == 1 {
+			full := time.Until(start.Add(m.full[j]))
+			wait, ok := tr.Limiter().Try(throttle.Ask{Costs: map[string]int64{"tokens": m.rules[j].burst, "slots": 0}})
+			require.Equal(t, full <= 0, ok)
+			require.Equal(t, max(0, full), wait, "no token is lost")
+		}
+	}
+}
+
+// sendClaimed sends a request by the first of some Transports, and returns which that was; -1: none in time.
+func sendClaimed(t *testing.T, by []*throttle.Transport, c *claimed) (sent int) {
+	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), takesKey{}, c.takes))
+	defer cancel()
+	waits := time.AfterFunc(c.until-c.at, cancel)
+	req, err := http.NewRequestWithContext(throttle.ContextWithCost(ctx, c.cost, "tokens"), http.MethodGet, "http://api.example.com/", nil)
+	assert.NoError(t, err)
+	claim := throttle.NewClaim(-1)
+	tickets := make([]*throttle.Ticket, len(c.where))
+	for i, j := range c.where {
+		tickets[i], err = by[j].Enqueue(req, claim)
+		assert.NoError(t, err)
+	}
+	claim.Seal()
+	select {
+	case <-claim.Done():
+		waits.Stop()
+	case <-ctx.Done():
+	}
+	sent = -1
+	for i, ticket := range tickets {
+		if ctx.Err() != nil || !claim.Granted(ticket) {
+			ticket.Cancel()
+			continue
+		}
+		defer func() {
+			resp, err := ticket.RoundTrip(req)
+			assert.NoError(t, err)
+			assert.NoError(t, resp.Body.Close())
+		}()
+		sent = c.where[i]
+	}
+	return sent
+}

@@ -1,0 +1,190 @@
+package pool
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"hash/fnv"
+	"io"
+	"math/bits"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/httpthrottle/throttle"
+)
+
+// A set is the members at some time, in the order of After. It never changes.
+type set struct {
+	members []member
+	all     mask
+	tiers   []tier
+	changed chan struct{} // closed when there is another set
+}
+
+// A mask has a bit for each of some members of a set.
+type mask uint64
+
+// mostMembers is how many members a Pool has at most.
+const mostMembers = 64
+
+// A tier is members that may send a request which no member of the tier before could send in time. It has all of those, too.
+type tier struct {
+	mask   mask
+	after  time.Duration // the longest After of its members
+	within time.Duration // from the arrival of the request; negative: there is no next tier
+}
+
+type member struct {
+	Member
+	*state
+}
+
+// newSet returns a set of members that were checked. Those that an old one has, too, keep their states; nil: there is none.
+func newSet(members []Member, old *set) *set {
+	s := &set{changed: make(chan struct{}), all: ^mask(0) >> (mostMembers - len(members))}
+	for _, m := range members {
+		m.Weight = max(1, m.Weight)
+		state := new(state)
+		if old != nil {
+			if i := old.index(m.Transport); i >= 0 {
+				state = old.members[i].state
+			}
+		}
+		s.members = append(s.members, member{m, state})
+	}
+	slices.SortStableFunc(s.members, func(a, b member) int { return int(max(-1, min(1, a.After-b.After))) })
+	for i := range s.members {
+		switch n, after := len(s.tiers), s.members[i].After; {
+		case n == 0:
+			s.tiers = append(s.tiers, tier{1, after, -1})
+		case after > s.tiers[n-1].after:
+			s.tiers[n-1].within = after
+			s.tiers = append(s.tiers, tier{s.tiers[n-1].mask | 1<<i, after, -1})
+		default:
+			s.tiers[n-1].mask |= 1 << i
+		}
+	}
+	return s
+}
+
+// index returns where a Transport is in the set; -1: it is none of it.
+func (s *set) index(t *throttle.Transport) int {
+	return slices.IndexFunc(s.members, func(m member) bool { return m.Transport == t })
+}
+
+// untried returns the members that have not sent a request; tried are those that have.
+func (s *set) untried(tried []*state) mask {
+	rest := s.all
+	for i := range s.members {
+		if slices.Contains(tried, s.members[i].state) {
+			rest &^= 1 << i
+		}
+	}
+	return rest
+}
+
+// usable returns the members by which a request may be sent: of those that have not sent it yet, those that are not left out, if there are
+// any.
+func (s *set) usable(tried []*state) mask {
+	untried := cmp.Or(s.untried(tried), s.all)
+	up, now := untried, time.Now()
+	for rest := untried; rest != 0; rest &= rest - 1 {
+		if i := rest.first(); s.members[i].isOut(now) {
+			up &^= 1 << i
+		}
+	}
+	return cmp.Or(up, untried)
+}
+
+// home returns the member of a key: that with the highest hash of both (rendezvous hashing).
+func (s *set) home(key string, usable mask) (home mask) {
+	highest := uint64(0)
+	for rest := usable; rest != 0; rest &= rest - 1 {
+		h := fnv.New64a()
+		_, _ = io.WriteString(h, s.members[rest.first()].Name)
+		_, _ = io.WriteString(h, "\x00"+key)
+		x := h.Sum64() // FNV mixes the last bytes little
+		x = (x ^ x>>33) * 0xff51afd7ed558ccd
+		if x ^= x >> 33; x >= highest {
+			home, highest = rest&-rest, x
+		}
+	}
+	return home
+}
+
+// weight returns the sum of the weights of some members.
+func (s *set) weight(of mask) (sum int) {
+	for rest := of; rest != 0; rest &= rest - 1 {
+		sum += s.members[rest.first()].Weight
+	}
+	return sum
+}
+
+// pick returns one of some members by chance. The sum is that of their weights.
+func (s *set) pick(of mask, sum int) int {
+	n := rand.IntN(sum)
+	for rest := of; ; rest &= rest - 1 {
+		i := rest.first()
+		if n -= s.members[i].Weight; n < 0 {
+			return i
+		}
+	}
+}
+
+func (m mask) has(i int) bool { return m&(1<<i) != 0 }
+
+// first returns the index of the first member of a mask that has any.
+func (m mask) first() int { return bits.TrailingZeros64(uint64(m)) }
+
+// A state is what is known of a Transport while it is a member.
+type state struct {
+	failures atomic.Int32 // in succession
+	out      atomic.Int64 // until when it is left out, in ns of Unix time; 0: it is not
+}
+
+const (
+	outFor       = time.Second // how long a member is left out
+	mostFailures = 3           // in succession; then it is left out
+)
+
+// isOut reports whether the member is left out. At the end of that time, it is not for one request, which finds out how the member does.
+func (s *state) isOut(now time.Time) bool {
+	out := s.out.Load()
+	return out != 0 && (out > now.UnixNano() || !s.out.CompareAndSwap(out, now.Add(outFor).UnixNano()))
+}
+
+// note notes how a request fared that the member has sent.
+func (s *state) note(req *http.Request, resp *http.Response, err error) {
+	failed := isFailure(req, resp, err)
+	switch {
+	case isUnsent(err), failed && s.failures.Add(1) >= mostFailures:
+		s.out.Store(time.Now().Add(outFor).UnixNano())
+	case err == nil && !failed && (s.failures.Load() != 0 || s.out.Load() != 0):
+		s.failures.Store(0)
+		s.out.Store(0)
+	}
+}
+
+// isFailure reports whether a request has failed because of the member and not because of its sender: it got no response, a 5xx except 501,
+// or a 401 or 402, because the credential is the member's.
+func isFailure(req *http.Request, resp *http.Response, err error) bool {
+	if err != nil {
+		return req.Context().Err() != context.Canceled
+	}
+	switch status := resp.StatusCode; status {
+	case http.StatusUnauthorized, http.StatusPaymentRequired:
+		return true
+	default:
+		return status >= 500 && status != http.StatusNotImplemented
+	}
+}
+
+// isUnsent reports whether a request has certainly not reached the server.
+func isUnsent(err error) bool {
+	e, ok := errors.AsType[*net.OpError](err)
+	return ok && e.Op == "dial"
+}
