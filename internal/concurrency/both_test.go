@@ -102,3 +102,17 @@ func TestBothLimitsAreAsGoodAsTheOneThatTheServerHas(t *testing.T) {
 		})
 	}
 }
+
+// A server that limits a number refuses requests with more in flight than usual, and one that limits a rate any of them.
+func TestARefusalWithMoreInFlightThanUsualSaysNothingOfARate(t *testing.T) {
+	m := New(0, Config{}, noon)
+	m.control.mode, m.control.flying, m.control.seq = cruising, 10, 1000
+	for _, c := range []struct {
+		inFlight int64
+		tries    bool
+	}{{1, false}, {10, false}, {11, true}, {20, true}} {
+		assert.Equal(t, c.tries, m.Tries(500<<flyingBits|c.inFlight), "%d", c.inFlight)
+	}
+	m.control.mode = starting
+	assert.False(t, m.Tries(500<<flyingBits|20))
+}

@@ -34,7 +34,8 @@ type controller struct {
 	away    float64 // and during a visit
 
 	inFlight int64
-	seq      uint64 // of the last request
+	flying   float64 // how many were in flight with a request, in the mean of the last 100 or so
+	seq      uint64  // of the last request
 
 	open      level   // of the requests that are sent now
 	high, low level   // the last two, which are compared; at the start, high is the one before
@@ -50,8 +51,6 @@ type controller struct {
 	e        float64 // the last elasticity
 	mean     float64 // latency in seconds, of the last 200 responses or so
 	count    float64 // of them, up to 200
-	bodies   float64 // that have ended, up to count
-	body     float64 // seconds for which a slot is held beyond the headers, in the mean
 
 	refusals refusals
 	reports  reports
@@ -87,6 +86,7 @@ const (
 	usedGrowth  = 1.22        // times what is in flight, that n may grow to: less than 1/usedEnough, so that it is judged again
 	unusedSlow  = 0.405       // ln 1.5: an n that is not used falls where the server is slower than that
 	startSpread = 0.2         // standard error of a logarithm that a level at the start should reach
+	startErrors = 2           // standard errors; with one, half of the starts with exponential latencies end too early
 	startE      = 0.3         // elasticity, beyond its error, that ends the start
 	startSlow   = 0.262       // ln 1.3: latency, beyond its error, that ends the start
 	startOver   = 1.25        // what n is then, as a multiple of what the latency says
@@ -142,6 +142,7 @@ func (c *controller) send(now instant, cost int64) ticket {
 	c.advance(now)
 	c.seq++
 	c.inFlight += cost
+	c.flying += (float64(c.inFlight) - c.flying) / float64(min(c.seq, 100))
 	if c.open.has(c.seq) {
 		c.open.send(now, c.inFlight)
 		c.turn(now)
@@ -173,28 +174,22 @@ func (c *controller) ignore(now instant, t ticket) {
 	c.advance(now)
 }
 
-// measure counts the latency to the headers of a success, in seconds.
-func (c *controller) measure(now instant, t ticket, s float64) {
-	s = max(1e-9, s+c.body)
+// measure counts for how many seconds a successful request held its slot, the reading of the body included.
+func (c *controller) measure(now instant, seq uint64, s float64) {
+	s = max(1e-9, s)
 	if c.count == 0 {
 		c.mean = s
 	}
 	c.count = min(c.count+1, remembers)
 	c.mean += (min(s, 2*censored*c.mean) - c.mean) / c.count
 	s = min(s, censored*c.mean)
-	if l := c.levelOf(t.seq); l != nil {
+	if l := c.levelOf(seq); l != nil {
 		l.add(s)
 	}
-	if c.mode == cruising && !c.pending && c.open.has(t.seq) {
-		c.watch(now, t, s)
+	if c.mode == cruising && !c.pending && c.open.has(seq) {
+		c.watch(now, s)
 	}
 	c.advance(now)
-}
-
-// bodyTook counts for how many seconds a slot was held beyond the headers.
-func (c *controller) bodyTook(s float64) {
-	c.bodies = min(c.bodies+1, c.count)
-	c.body += (s - c.body) / max(1, c.bodies)
 }
 
 // turn goes on to the next phase when enough requests were sent in this one.
@@ -298,10 +293,10 @@ func (c *controller) climb() {
 			lnLast, vLast = last.log()
 			if lever := math.Log(l.number() / last.number()); lever > leastLever {
 				c.e = (ln - lnLast) / lever
-				slow = c.e-math.Sqrt(v+vLast)/lever > startE
+				slow = c.e-startErrors*math.Sqrt(v+vLast)/lever > startE
 			}
 		}
-		slow = slow || ln > c.best+math.Sqrt(v+vLast)+startSlow
+		slow = slow || ln > c.best+startErrors*math.Sqrt(v+vLast)+startSlow
 	}
 	switch {
 	case slow:
@@ -409,9 +404,10 @@ func (c *controller) unused(l *level) {
 }
 
 // watch looks for a jump of the latency while cruising. It causes a visit, as deep as the jump is high.
-func (c *controller) watch(now instant, t ticket, s float64) {
+func (c *controller) watch(now instant, s float64) {
 	p := &c.probe
-	p.send(now, t.inFlight)
+	p.send(now, 0)
+	p.flying += c.open.number()
 	p.add(s)
 	if p.done < max(leastSent, c.cruise()/2) {
 		return

@@ -49,7 +49,7 @@ func (m *machine) round(want int64) {
 		m.line = m.line[1:]
 		m.now += at(f.latency / float64(m.inFlight))
 		m.refusals.succeeded(m.cruise())
-		m.measure(m.now, f.ticket, f.latency)
+		m.measure(m.now, f.seq, f.latency)
 		m.free(1)
 		m.fill(want)
 	}
@@ -208,17 +208,6 @@ func TestRequestsAfterAVisitBelongToNoLevel(t *testing.T) {
 		m.send(m.now, 0)
 	}
 	assert.Equal(t, m.seq+1+7, m.open.from, "13 of 20 were in flight")
-}
-
-func TestBodiesCountAsLatency(t *testing.T) {
-	m := newMachine(Config{}, knee(20, 0.05))
-	m.rounds(100, all)
-	for range 1000 {
-		m.bodyTook(1)
-	}
-	assert.InDelta(t, 1, m.body, 0.01)
-	m.rounds(400, all)
-	assert.InDelta(t, 1.05, m.mean, 0.05)
 }
 
 func TestBestFallsQuicklyAndRisesSlowly(t *testing.T) {

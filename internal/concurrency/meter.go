@@ -50,12 +50,33 @@ func (m *Meter) Plan(from instant, _, cost int64) instant {
 	return max(from, m.control.refusals.until)
 }
 
-// The result of Take is the number of the request, and how many were in flight with it. What Answered returns in its place is
-// the instant of the headers, as a negative number.
+// The result of Take is the number of the request, and how many were in flight with it.
 const (
 	flyingBits = 20
 	flyingMost = 1<<flyingBits - 1
 )
+
+// A stay is what Answered returns in its place after a success, as a negative number: the last bits of the number of the request, and of
+// the instant at which it was sent. The rest of both follows from the number of the last request and from the instant at which the
+// request ends, unless 262,000 requests or nine hours lie in between.
+type stay int64
+
+const (
+	seqBits  = 18
+	sentBits = 63 - seqBits
+	unknown  = stay(-1) // of a request whose latency says nothing
+)
+
+func newStay(seq uint64, sent instant) stay {
+	return -stay(seq&(1<<seqBits-1)<<sentBits|uint64(sent)&(1<<sentBits-1)) - 2
+}
+
+// of returns the number of the request, of which last is the last one, and for how long it held its slot until now, in seconds.
+func (s stay) of(last uint64, now instant) (seq uint64, seconds float64) {
+	x := -int64(s) - 2
+	seq = last - (last-uint64(x>>sentBits))&(1<<seqBits-1)
+	return seq, float64((now-x)&(1<<sentBits-1)) / 1e9
+}
 
 func (m *Meter) Take(due, now instant, cost int64, waited bool) int64 {
 	m.usedAt = now
@@ -69,18 +90,24 @@ func ticketOf(charged int64) ticket {
 	return ticket{uint64(charged >> flyingBits), charged & flyingMost}
 }
 
-// Tries reports whether a request was one of those by which a higher number is tried. A refusal of it says nothing of a rate.
-func (m *Meter) Tries(charged int64) bool { return m.control.refusals.tries(ticketOf(charged)) }
+// Tries reports whether a request was one of those by which a higher number is tried, or had more in flight with it than usual. A
+// refusal of it says nothing of a rate, by which a server refuses whatever the number. At the start, each doubling is more than usual.
+func (m *Meter) Tries(charged int64) bool {
+	c, t := &m.control, ticketOf(charged)
+	return c.refusals.tries(t) || c.mode != starting && float64(t.inFlight) > c.flying+0.5
+}
 
 // Answered takes the outcome of a request that was sent at sent, and the Retry-After of its response, or 0. It returns what
-// takes the place of charged.
+// takes the place of charged. Its latency is known when it ends.
 func (m *Meter) Answered(now instant, charged int64, sent instant, cost int64, o aimd.Outcome, retryAfter time.Duration) int64 {
 	c, t := &m.control, ticketOf(charged)
 	o = m.bare.Judge(o, now)
 	switch {
 	case o == aimd.OK:
 		c.refusals.succeeded(c.cruise())
-		c.measure(now, t, float64(now-sent)/1e9)
+		c.advance(now)
+		m.follow(now)
+		return int64(newStay(t.seq, sent))
 	case o == aimd.ClientError:
 		c.refusals.succeeded(c.cruise())
 		c.ignore(now, t)
@@ -90,18 +117,20 @@ func (m *Meter) Answered(now instant, charged int64, sent instant, cost int64, o
 		c.ignore(now, t)
 	}
 	m.follow(now)
-	return -now - 1
+	return int64(unknown)
 }
 
 // GiveBack frees the slots of a request that is over, or that was never sent.
 func (m *Meter) GiveBack(charged int64, now instant, cost int64) {
 	m.slots.GiveBack(0, now, cost)
-	m.control.free(cost)
-	if charged >= 0 {
+	switch s := stay(charged); {
+	case s >= 0:
 		m.control.ignore(now, ticketOf(charged))
-	} else {
-		m.control.bodyTook(float64(now+charged+1) / 1e9)
+	case s != unknown:
+		seq, seconds := s.of(m.control.seq, now)
+		m.control.measure(now, seq, seconds)
 	}
+	m.control.free(cost)
 	m.follow(now)
 }
 

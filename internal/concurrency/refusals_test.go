@@ -40,7 +40,7 @@ func (a *admitter) step() {
 		t := a.there[0]
 		a.there = a.there[1:]
 		a.refusals.succeeded(a.cruise())
-		a.measure(a.now, t, 0.05)
+		a.measure(a.now, t.seq, 0.05)
 		a.free(1)
 	}
 }

@@ -38,9 +38,9 @@ func levelWith(number, ln, variance float64) level {
 	return level{sent: n, done: n, flying: n * number, sum: n * math.Sqrt(s), squares: n * s * (1 + variance*n/4)}
 }
 
-// Both latencies have a standard error of 10 %, so their difference has one of 14 %.
+// Both latencies have a standard error of 10 %, so two errors of their difference are 28 %.
 func TestASignThatEndsTheStartIsBeyondItsError(t *testing.T) {
-	err := math.Sqrt(0.02)
+	err := startErrors * math.Sqrt(0.02)
 	elastic := startE*math.Ln2 + err // of twice as many requests
 	for _, c := range []struct {
 		number, rise float64

@@ -49,10 +49,21 @@ type job struct {
 
 // travel sends a request to the server. done is called when its headers are back, and over when its body is.
 func (w *world) travel(done func(Outcome), over func()) {
+	sent, good := w.now(), false
 	w.after(At(w.RTT/2), func() {
 		w.arrive(&job{
-			done: func(o Outcome) { w.after(At(w.RTT/2), func() { done(o) }) },
-			over: func() { w.after(At(w.RTT/2), over) },
+			done: func(o Outcome) {
+				good = o == Good
+				w.after(At(w.RTT/2), func() { done(o) })
+			},
+			over: func() {
+				w.after(At(w.RTT/2), func() {
+					if good && w.measuring() {
+						w.found.Calls = append(w.found.Calls, newAnswer(w.now(), sent))
+					}
+					over()
+				})
+			},
 		})
 	})
 }

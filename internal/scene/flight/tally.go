@@ -20,17 +20,20 @@ const (
 type Tally struct {
 	OK, Refused, Sent float64
 	Answers           []Answer // the good ones
+	Calls             []Answer // until the ends of their bodies
 	per               []float64
 }
 
-// An Answer is a good response, and when its headers came, in seconds.
+// An Answer is a good response, and when its headers or its end came, in seconds.
 type Answer struct{ At, Took float64 }
+
+func newAnswer(now, sent int64) Answer { return Answer{float64(now) / 1e9, float64(now-sent) / 1e9} }
 
 func (t *Tally) add(client int, now, sent int64, o Outcome) {
 	switch o {
 	case Good:
 		t.OK++
-		t.Answers = append(t.Answers, Answer{float64(now) / 1e9, float64(now-sent) / 1e9})
+		t.Answers = append(t.Answers, newAnswer(now, sent))
 		t.per[client]++
 	case Refused:
 		t.Refused++
