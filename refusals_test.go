@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -361,75 +360,5 @@ func TestWindowsWithoutAReportedEndAreUsedWhole(t *testing.T) {
 			require.GreaterOrEqual(t, all, 5*60*20*92/100, "%s, Retry-After %q", client, asks)
 			require.LessOrEqual(t, no, all/20, "%s, Retry-After %q", client, asks)
 		}
-	}
-}
-
-// A server refuses without a word beyond its limit: a log, and a counter that weighs the window before. In the third minute the limit is
-// known, and to look for a higher one costs little.
-func TestBareWindowsAreUsedWellOnceTheirLimitIsKnown(t *testing.T) {
-	type accepts func(at time.Duration) bool
-	log := func(n int, per time.Duration) accepts {
-		var used []time.Duration
-		return func(at time.Duration) bool {
-			used = slices.DeleteFunc(used, func(u time.Duration) bool { return u <= at-per })
-			if len(used) == n {
-				return false
-			}
-			used = append(used, at)
-			return true
-		}
-	}
-	counter := func(n int, per time.Duration) accepts {
-		var window time.Duration
-		var used, before int
-		return func(at time.Duration) bool {
-			if now := at.Truncate(per); now > window {
-				if before = used; now > window+per {
-					before = 0
-				}
-				window, used = now, 0
-			}
-			if float64(used)+float64(before)*(1-float64(at-window)/float64(per)) >= float64(n) {
-				return false
-			}
-			used++
-			return true
-		}
-	}
-	for name, server := range map[string]struct {
-		make func(n int, per time.Duration) accepts
-		n    int
-		per  time.Duration
-	}{"log, 200 per 4 s": {log, 200, 4 * time.Second}, "counter, 17 per 2 s": {counter, 17, 2 * time.Second}} {
-		accepted, refused := 0, 0
-		for phase := range time.Duration(4) {
-			synctest.Test(t, func(t *testing.T) {
-				var mu sync.Mutex
-				begun, accepts := time.Now().Add(-phase*server.per/4), server.make(server.n, server.per)
-				tr := throttle.Must(throttle.New(serverFunc(func(*http.Request) *http.Response {
-					time.Sleep(10 * time.Millisecond)
-					mu.Lock()
-					at, status := time.Since(begun), http.StatusTooManyRequests
-					ok, third := accepts(at), at >= 2*time.Minute
-					switch {
-					case ok:
-						status = http.StatusOK
-						if third {
-							accepted++
-						}
-					case third:
-						refused++
-					}
-					mu.Unlock()
-					time.Sleep(10 * time.Millisecond)
-					return &http.Response{StatusCode: status, Header: http.Header{}, Body: http.NoBody}
-				})))
-				ctx, cancel := context.WithTimeout(t.Context(), time.Until(begun.Add(3*time.Minute)))
-				defer cancel()
-				pressAll(ctx, tr, 16, to(t, "GET", "http://api.example.com/"))
-			})
-		}
-		require.GreaterOrEqual(t, float64(accepted), .92*4*float64(server.n)*float64(time.Minute)/float64(server.per), name)
-		require.LessOrEqual(t, float64(refused), .03*float64(accepted+refused), name)
 	}
 }

@@ -18,7 +18,6 @@ const (
 	paceIdle    = second              // a pace is over if no request is sent and no response comes for longer
 	paceWait    = 10 * second         // a longer wait says no more about the rate
 	paceRest    = 10 * second         // what is longer between two requests counts as that
-	paceEnough  = 4                   // accepted requests show a rate where none was known
 	rateOver    = 10 * second         // over which a rate was accepted lately
 	steadyMost  = 30 * second         // the longest time for which a rate is kept that was refused
 	evenFor     = 600 * second        // for which requests of a client with limits of its own are sent evenly after a refusal
@@ -28,12 +27,10 @@ const (
 
 // A pace sends requests one at a time after a refusal that no quota explains. It begins at the rate that was accepted lately, and
 // doubles every two seconds until the next refusal. That rate was too high, and the one that was accepted since is too low, because of the waits.
-// So the next pace is between them, and steady for twenty times as long as the server was closed, 30 s at most. The limit is probably near, so the rate grows slowly then: it
-// takes as long again to double. If nothing is refused, the limit is far, and each doubling takes less time than the one before.
+// So the next pace is between them, and steady for twenty waits, 30 s at most.
 //
 // What was accepted in less than a second is a burst, and no rate. There the pace begins low, and doubles faster: five times as fast after a
-// lone refusal, which may be by chance, and twice as fast, a second later, after several, which show that the server is full. It begins so
-// again until four requests have been accepted after such waits.
+// lone refusal, which may be by chance, and twice as fast, a second later, after several, which show that the server is full.
 //
 // If the first request after a wait is refused, in the order of sending, the server was closed for longer than it said. That shows nothing of
 // its rate. If some that were sent later are accepted, the next refusal does.
@@ -57,33 +54,28 @@ type pace struct {
 	first  meter.Instant // when the first of the requests was sent that were accepted since the last wait
 	worked bool          // there is one
 	finds  bool          // no rate was known
-	kept   int64         // how long a rate between is steady, and takes to double then
-	found  int8          // requests that were accepted since it began low, up to paceEnough
 	lone   bool          // only one request was refused before the wait began
 	why    Why           // why it began at that rate
 }
 
 // at returns the rate at an instant. It grows only as long as requests are accepted.
 func (p *pace) at(now meter.Instant) float64 {
-	r := p.rate * math.Exp2(p.doublings(max(0, min(now, p.fed)-p.steady)))
+	r := p.rate * math.Exp2(float64(max(0, min(now, p.fed)-p.steady))/p.doubles())
 	if now < p.evenly {
 		return min(r, p.most)
 	}
 	return r
 }
 
-// doublings returns how often the rate doubles in a time.
-func (p *pace) doublings(d int64) float64 {
-	n := float64(d) / paceDoubles
+// doubles returns in which time the rate doubles.
+func (p *pace) doubles() float64 {
 	switch {
-	case p.why == Between:
-		n = math.Pow(float64(d)/max(float64(p.kept), paceDoubles), 2)
-	case p.finds && p.lone:
-		n = float64(d) / paceFinds
-	case p.finds:
-		n = float64(d) / paceFull
+	case !p.finds:
+		return paceDoubles
+	case p.lone:
+		return paceFinds
 	}
-	return n
+	return paceFull
 }
 
 // reason returns why the rate is as it is.
@@ -143,7 +135,6 @@ func (p *pace) space(now meter.Instant) {
 
 func (p *pace) accepted(sentAt meter.Instant) {
 	p.given++
-	p.found = min(p.found+1, paceEnough)
 	p.fed = max(p.fed, sentAt)
 	if sentAt >= p.waited && (!p.worked || sentAt < p.first) {
 		p.worked, p.first, p.steady = true, sentAt, max(p.steady, sentAt)
@@ -160,7 +151,7 @@ func (p *pace) sustained(end meter.Instant) float64 {
 // than a second is no rate, so there the wait counts as well, until it is known.
 func (p *pace) begin(now, end meter.Instant, lately record.Sum) (rate float64, known bool) {
 	if p.given > 0 && now-p.from < second {
-		return max(paceFew, p.sustained(max(end, p.from+second))), false
+		return max(paceFew, p.sustained(end)), false
 	}
 	return lately.Rate(now), true
 }
@@ -175,29 +166,23 @@ func (p *pace) refused(r *refusal, wait int64, end meter.Instant, lately record.
 	}
 	sustained, too := p.sustained(end), p.at(r.sent)
 	begin, known := p.begin(r.at, end, lately)
-	finds := p.finds && p.found < paceEnough
 	switch {
 	case worked: // this cycle ends, and counts half as much as the next one
-		p.given, p.from, p.worked, p.finds = p.given/2, end-(end-p.from)/2, false, finds
+		p.given, p.from, p.worked, p.finds = p.given/2, end-(end-p.from)/2, false, false
 	case isolated: // a row begins
 		p.worked = false
 	}
 	p.waited, p.lone = end, true
 	switch {
 	case own.Rate == 0 && own.Adaptive: // it decides
-	case !worked && !isolated && p.why == Between: // it was refused for longer than the first wait
-		p.kept = min(p.kept+20*wait, steadyMost)
-		p.steady = meter.AddInstant(end, p.kept)
 	case !worked && !isolated: // the server is closed, which shows nothing about its rate
 		p.steady = max(p.steady, end)
 	case own.Rate > 0 && isolated: // its own limit is trusted
 		p.rate = 0
-	case finds && !p.over(r.sent):
-		p.rate, p.steady = max(paceFew, sustained), end
 	case !p.over(r.sent):
-		p.rate, p.steady, p.kept, p.why = aimd.Halfway(sustained, too), meter.AddInstant(end, long), long, Between
+		p.rate, p.steady, p.why = aimd.Halfway(sustained, too), meter.AddInstant(end, long), Between
 	case isolated && !known:
-		p.rate, p.steady, p.finds, p.found, p.why = begin, end, true, 0, Finding
+		p.rate, p.steady, p.finds, p.why = begin, end, true, Finding
 	case isolated:
 		p.rate, p.steady, p.finds, p.why = begin, meter.AddInstant(end, wait/2), false, AsBefore
 	default:
