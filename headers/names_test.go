@@ -120,3 +120,8 @@ func FuzzNamesAreFoundWhereverTheyAre(f *testing.F) {
 		}
 	})
 }
+
+func TestNameOfQuotaIsNotCopied(t *testing.T) {
+	allocs := testing.AllocsPerRun(100, func() { parseName("x-ratelimit-remaining-input-tokens") })
+	assert.Zero(t, allocs)
+}

@@ -12,7 +12,7 @@ import (
 )
 
 // BenchmarkUnits is what a request costs after the server has reported limits: of requests, and of two units of its own, in which responses settle
-// the request by a header. Later responses report limits again, or none.
+// the request by a header. Later responses report limits again, or none. For comparison, two limits of the user's own settle it in the same way.
 func BenchmarkUnits(b *testing.B) {
 	cost := throttle.Cost(func(*http.Request) int64 { return 1000 })
 	settle := throttle.Settle(func(_ *http.Request, resp *http.Response) (int64, bool) {
@@ -20,6 +20,8 @@ func BenchmarkUnits(b *testing.B) {
 		return n, err == nil
 	})
 	units := throttle.WithLimit(throttle.ServerQuota("input_tokens", cost, settle), throttle.ServerQuota("output_tokens", cost, settle))
+	own := throttle.WithLimit(throttle.TokenBucket(many, time.Second, throttle.Name("input"), throttle.Key(throttle.ByHost), cost, settle),
+		throttle.TokenBucket(many, time.Second, throttle.Name("output"), throttle.Key(throttle.ByHost), cost, settle))
 	inRequests := http.Header{"X-Ratelimit-Limit": {"1000000000000"}, "X-Ratelimit-Remaining": {"1000000000000"}, "X-Ratelimit-Reset": {"3600"}}
 	inUnits := http.Header{"X-Ratelimit-Limit-Input-Tokens": {"1000000000000"}, "X-Ratelimit-Remaining-Input-Tokens": {"999999000000"}, "X-Ratelimit-Reset-Input-Tokens": {"60s"},
 		"X-Ratelimit-Limit-Output-Tokens": {"1000000000000"}, "X-Ratelimit-Remaining-Output-Tokens": {"999999000000"}, "X-Ratelimit-Reset-Output-Tokens": {"60s"}}
@@ -30,6 +32,7 @@ func BenchmarkUnits(b *testing.B) {
 		opt     throttle.Option
 	}{
 		{"requests", inRequests, false, bucket}, {"units", inUnits, false, units}, {"requests, again", inRequests, true, bucket}, {"units, again", inUnits, true, units},
+		{"requests, own units", inRequests, false, own},
 	} {
 		b.Run("reported="+c.name, func(b *testing.B) {
 			t, err := throttle.New(instant{}, c.opt)
