@@ -11,6 +11,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -264,5 +265,34 @@ func TestAHookThatPanicsAfterTheAnswerLeaksNoSlot(t *testing.T) {
 		require.NoError(t, err)
 		assert.Panics(t, func() { _, _ = tr.RoundTrip(req) })
 		assert.Zero(t, tr.Limiter().Limits()[0].InFlight)
+	})
+}
+
+// Of 100 quotas at one host, each of a path with a number in it, 64 are known. A person recognizes each by the words of its path.
+func TestWhatIsCountedSeparatelyIsBoundedAndHasAName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := roundTripper(func(r *http.Request) (*http.Response, error) {
+			limit := strconv.Itoa(int(r.URL.Path[6])*100 + int(r.URL.Path[7]))
+			return &http.Response{StatusCode: 429, Body: http.NoBody, Request: r, Header: http.Header{
+				"X-Ratelimit-Limit": {limit}, "X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {"3600"}}}, nil
+		})
+		tr := throttle.Must(throttle.New(base))
+		for i := range 100 {
+			path := "/list-" + string([]byte{byte('a' + i/10), byte('a' + i%10)})
+			resp, err := tr.RoundTrip(get(t, t.Context(), "http://h"+path+"/12345"))
+			require.NoError(t, err)
+			resp.Body.Close()
+		}
+		servers := tr.Limiter().Servers()
+		require.Len(t, servers, 64)
+		shown := make(map[string]bool)
+		for _, s := range servers {
+			require.Equal(t, "h", s.Host)
+			require.Empty(t, s.Account)
+			require.Regexp(t, `^GET /list-[a-j][a-j]/\*$`, s.For)
+			require.Contains(t, s.String(), s.For)
+			shown[s.For] = true
+		}
+		require.Len(t, shown, 64, "one is also of those that found no room")
 	})
 }

@@ -23,9 +23,7 @@ func (r *reading) readField(f *Field, name string, lines []string) {
 	case Family:
 		rest, _ := f.is(name)
 		var m meaning
-		tokens := words(rest)
-		if at, width := findRole(tokens, &m); width > 0 {
-			bucket := strings.Join(append(tokens[:at:at], tokens[at+width:]...), "-")
+		if bucket, ok := cutRole(rest, &m); ok {
 			r.fieldGroup(f, joinName(f.Bucket, "-", bucket)).put(m.role, readList(lines, m.role, m.unit, r.clock))
 		}
 	default:

@@ -1,6 +1,9 @@
 package headers
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // A Role is what a header, or a member of a body, means for a bucket or for the response.
 type Role uint8
@@ -150,16 +153,28 @@ func parseName(name string) (m meaning, ok bool) {
 		m.role, m.bare = RoleLimit, true
 		return m, true
 	}
-	tokens := words(rest)
-	at, width := findRole(tokens, &m)
-	if width == 0 {
+	if rest, ok = cutRole(rest, &m); !ok {
 		return m, false
 	}
 	if unit != "" {
-		m.bucket = unit + "-"
+		rest = unit + "-" + rest
 	}
-	m.bucket = strings.TrimSuffix(m.bucket+strings.Join(append(tokens[:at:at], tokens[at+width:]...), "-"), "-")
+	m.bucket = strings.TrimSuffix(rest, "-")
 	return m, true
+}
+
+// cutRole puts the role that a name has into m, and returns what is left of the name. If the role is in front, that is a part of it.
+func cutRole(name string, m *meaning) (rest string, ok bool) {
+	var room [8]string
+	tokens := words(room[:0], name)
+	at, width := findRole(tokens, m)
+	if at > 0 || len(tokens) > 1+strings.Count(name, "-") {
+		return strings.Join(slices.Concat(tokens[:at], tokens[at+width:]), "-"), width > 0
+	}
+	for range width {
+		_, name, _ = strings.Cut(name, "-")
+	}
+	return name, width > 0
 }
 
 // cutStem returns what is before and after the stem of name: "ratelimit" or "rate-limit"; or "ratelimitbysize" or "tokenlimit", by which
@@ -175,10 +190,9 @@ func cutStem(name string) (prefix, rest, unit string, ok bool) {
 	return "", "", "", false
 }
 
-// words returns the parts of a name between its hyphens. A part that begins or ends with a word that can only be a role, such
+// words appends the parts of a name between its hyphens. A part that begins or ends with a word that can only be a role, such
 // as userremaining, is two.
-func words(name string) []string {
-	var out []string
+func words(out []string, name string) []string {
 	for part := range strings.SplitSeq(name, "-") {
 		for _, role := range [...]string{"remaining", "limit", "reset"} {
 			if before, found := strings.CutSuffix(part, role); found && before != "" {
@@ -204,20 +218,24 @@ func hasToken(name, token string) bool {
 // findRole finds the tokens that are the role and puts it into m: what stands first, what stands last, what stands between;
 // a word that may as well name a bucket counts only where there is no other.
 func findRole(tokens []string, m *meaning) (at, width int) {
-	for _, find := range [...]func([]string) (Role, TimeUnit, int){plainRole, vagueRole} {
-		order := make([]int, 0, len(tokens)+1)
-		order = append(order, 0)
-		for i := len(tokens) - 1; i > 0; i-- {
-			order = append(order, i)
-		}
-		for _, i := range order {
-			if role, unit, n := find(tokens[i:]); n > 0 {
+	for _, vague := range [...]bool{false, true} {
+		for back := range tokens {
+			i := (len(tokens) - back) % len(tokens) // the first, then from the last to the second
+			if role, unit, n := roleOf(tokens[i:], vague); n > 0 {
 				m.role, m.unit = role, unit
 				return i, n
 			}
 		}
 	}
 	return 0, 0
+}
+
+// roleOf is plainRole or vagueRole. Unlike a variable for one of these, it lets the compiler see that tokens stay on the stack.
+func roleOf(tokens []string, vague bool) (Role, TimeUnit, int) {
+	if vague {
+		return vagueRole(tokens)
+	}
+	return plainRole(tokens)
 }
 
 // plainRole returns the role that tokens begin with, and how many of them it takes.

@@ -3,6 +3,7 @@ package throttlepage
 import (
 	"encoding/json"
 	"flag"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -192,6 +193,25 @@ func assertHarmless(t *testing.T, name, part, text string) {
 	assert.NotContains(t, text, "<script", "%.40q", name)
 	for line := range strings.Lines(strings.TrimSuffix(text, "\n\n")) {
 		assert.True(t, strings.HasPrefix(line, "data: "), "%.40q: %q", name, line)
+	}
+}
+
+// A host whose parts are counted separately has a row for each, with the words by which a person recognizes it, and no more rows than others.
+func TestPartsOfAHostHaveNamesAndNoMoreRowsThanOthers(t *testing.T) {
+	f := &fake{limits: []throttle.LimitStats{{Name: "server", Kind: "server", Keys: 64}}}
+	for i := range 64 {
+		part := fmt.Sprintf("GET /list-%c%c/*", 'a'+i/8, 'a'+i%8)
+		f.servers = append(f.servers, throttle.ServerStats{Host: "h", For: part, HeldUntil: time.Now().Add(time.Duration(100-i) * time.Minute)})
+	}
+	for part, text := range all(t, newPage(map[string]source{"x": f})) {
+		shown := 0
+		for _, s := range f.servers {
+			if strings.Contains(text, s.For) {
+				shown++
+			}
+		}
+		assert.Positive(t, shown, part)
+		assert.LessOrEqual(t, shown, most, part)
 	}
 }
 

@@ -113,9 +113,7 @@ func (r *Request) AddAll(charges []Charge) {
 		return
 	}
 	r.n = uint8(len(charges))
-	for i := range charges {
-		r.few[i] = charges[i]
-	}
+	copy(r.few[:], charges)
 }
 
 // addGate adds the charge of a gate.

@@ -11,6 +11,7 @@ const (
 	agesSure  = 2  // responses show that requests are counted up to an age
 	agesMost  = 16 // of these responses count
 	agesWrong = 2  // contradictions show that the server counts in another way
+	agesAgain = 8  // responses that agree show that these contradictions were of few requests, with little known of their ages
 	agesSlack = 16 // of an age: by less than that it differs because some requests take longer than others
 	agesTight = 4  // of an age: requests may be counted until it or not, if it is known
 	agesFades = 64 // of what an age is too long, with each response
@@ -107,7 +108,9 @@ func (a *ages) returned(all bool) {
 	case all:
 		a.agree /= 2
 	case a.out > 0:
-		a.agree = min(a.agree+1, agesMost)
+		if a.agree = min(a.agree+1, agesMost); a.agree >= agesAgain {
+			a.wrong = 0
+		}
 	}
 }
 

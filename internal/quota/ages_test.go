@@ -70,6 +70,30 @@ func TestAgesShowHowLongALogCountsARequest(t *testing.T) {
 	require.False(t, a.known(), "that contradicts the responses before")
 }
 
+// In a log of one request in ten seconds, the first ages were wrong twice.
+func TestAgesThatWereContradictedAreKnownAgainOnceResponsesAgree(t *testing.T) {
+	a := newAges(1)
+	next := func(n int64) {
+		now := n * 10 * second
+		a.shows(now-second, 1, 0, true)
+		a.add(now)
+		a.shows(now, 1, 0, false)
+		a.returned(false)
+	}
+	next(0)
+	for range agesWrong {
+		a.contradicted()
+	}
+	for n := range int64(agesAgain) {
+		require.False(t, a.known(), "%d", n)
+		next(n + 1)
+	}
+	require.True(t, a.known())
+	require.EqualValues(t, 10*second, a.age())
+	a.contradicted()
+	require.False(t, a.known())
+}
+
 // In a bucket of which little is used, the last requests are not counted any more, however young they are.
 func TestAgesOfABucketThatIsNotEmptyContradictEachOther(t *testing.T) {
 	a := newAges(20)

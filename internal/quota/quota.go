@@ -76,13 +76,16 @@ func (q *quota) holdUntil(until meter.Instant) {
 
 // refills returns how many requests come back per ns; 0: none, as far as is known.
 func (q *quota) refills() float64 {
-	switch {
-	case !q.scarce:
+	if !q.scarce {
 		return 0
-	case q.ages.known():
-		return float64(q.most) / float64(q.ages.age())
 	}
-	return q.flow.rate()
+	rate := q.flow.rate()
+	if q.ages.known() {
+		if full := float64(q.most) / float64(q.ages.age()); rate == 0 || full < rate { // a bucket that is not empty shows ages that are too short
+			rate = full
+		}
+	}
+	return rate
 }
 
 // others returns how many requests of other clients are counted for each of the client's, as far as responses show.
@@ -151,7 +154,8 @@ func (q *quota) take(now, sent meter.Instant, n, left int64, refused bool, reset
 	}
 }
 
-// aged takes what a response shows of how old the requests are that are counted.
+// aged takes what a response shows of how old the requests are that are counted. If only some of the limit is used, that may be how fast they
+// were sent.
 func (q *quota) aged(sent meter.Instant, newest bool, left int64, refused, empty bool) {
 	if q.ages == nil {
 		if q.limit <= 0 || !q.counted || !q.scarce {
@@ -162,7 +166,7 @@ func (q *quota) aged(sent meter.Instant, newest bool, left int64, refused, empty
 	if !refused {
 		q.ages.add(sent)
 	}
-	if newest && (empty || !refused) {
+	if newest && (empty || !refused) && left <= q.limit/8 {
 		q.ages.shows(sent, q.limit-left, q.inFlight, empty)
 	}
 }

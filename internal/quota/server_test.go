@@ -170,6 +170,8 @@ func TestMostOfALimitIsUsedAndFewRequestsAreRefused(t *testing.T) {
 		"a sliding log":                  {slides(50, 10*second), 5, 10 * second, 8, 100 * milli, 0.17},
 		"a sliding log of a short time":  {slides(40, 2*second), 20, 2 * second, 8, 50 * milli, 0.05},
 		"a sliding log of many requests": {slides(600, 20*second), 30, 20 * second, 16, 100 * milli, 0.05},
+		"a log of few requests":          {slides(17, 60*second), 17.0 / 60, 60 * second, 8, second, 0.05},
+		"a bucket of one a minute":       {refills(1.0/60, 10), 1.0 / 60, 600 * second, 8, second, 0.05},
 	} {
 		t.Run(name, func(t *testing.T) {
 			const seeds = 5
