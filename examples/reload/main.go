@@ -93,7 +93,7 @@ func run(ctx context.Context, out io.Writer, opts ...throttletest.Option) error 
 	}
 	before, invalid := rates[1], rates[2]
 	example.Verdict(out, invalid > before*3/4, "The invalid file changed nothing: gold had %d/s before it, and %d/s with it.", before, invalid)
-	fmt.Fprintln(out, "A window counts a request until a second after its response, here 50ms longer:\nof 80, 76 are sent a second.")
+	fmt.Fprintln(out, "A window counts a request until a second after its response, but at most for\n1.05s: so of 80, 76 are sent a second.")
 	return nil
 }
 
