@@ -23,7 +23,7 @@ func (f *fleet) chance() bool {
 }
 
 // checkShares checks that a process gets half of an even share, or of what it wants, over any 5 s, or as long as an even share is two
-// requests or windows take two periods. Of a bucket or a pace that is far away it gets a fifth: see docs/lab/shared-limits.md.
+// requests or windows take two periods.
 func (f *fleet) checkShares() (faults []string) {
 	for _, calm := range f.calm() {
 		if f.refuses() {
@@ -57,9 +57,6 @@ func (f *fleet) checkShares() (faults []string) {
 					if requests := share / float64(f.most()) / f.aTurn(); f.chance() { // of so many draws
 						half = min(half, share*(1-6/math.Sqrt(requests)))
 					}
-					if f.isFar() {
-						half = min(half, share/5)
-					}
 					half *= 1 - f.waitedForLost(in, p)
 					if got[i] < int64(half) {
 						faults = append(faults, fmt.Sprintf("shares: process %d has %d from %v to %v, and an even share is %.1f: %v", p.nth, got[i], in.from, in.to, share, got))
@@ -73,13 +70,6 @@ func (f *fleet) checkShares() (faults []string) {
 		}
 	}
 	return faults
-}
-
-// isFar reports whether tokens are promised by a store that is farther away than they are promised ahead of a near one.
-func (f *fleet) isFar() bool {
-	return f.link.longest > 50*time.Millisecond && slices.ContainsFunc(f.limits, func(l limit) bool {
-		return l.shared && (l.kind == "bucket" || l.kind == "pace")
-	})
 }
 
 // aTurn returns how many requests a process sends each time that it gets a slot, if there is not one for each.
