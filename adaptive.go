@@ -25,8 +25,8 @@ type AIMD struct {
 	// is higher, limited to the range from Min to Max. Only limits in which each request costs one token count.
 	Initial float64
 	// Min and Max bound the rate, in tokens per second. A Min of 0 stands for 0.00001, which is about one a day, or for Max or
-	// Initial if that is lower. A Max of 0 stands for no bound. Only probes are rarer than Min: while the server refuses every request, one is sent at least
-	// every few minutes.
+	// Initial if that is lower. A Max of 0 stands for no bound. Only probes are rarer than Min: while the server refuses every
+	// request, one is sent at least every few minutes.
 	Min, Max float64
 	// LatencyThreshold is the median latency, until the headers of a response, above which the rate is cut. 0 stands for a
 	// threshold that is learned: 1.1 times the lowest median of the last minute, plus 10 ms and the noise, in two rounds in a

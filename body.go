@@ -200,8 +200,8 @@ func (t *Transport) follow(req *http.Request, resp *http.Response, r *limiter.Re
 	s.kept, s.ends = b.grant, true
 }
 
-// settleByHeaders has the report settle the charges of a request by the headers of its response. It reports whether slots are kept until the
-// end of the body, and for how many charges the cost may be in the body.
+// settleByHeaders has the report settle the charges of a request by the headers of its response. It reports whether slots are kept
+// until the end of the body, and for how many charges the cost may be in the body.
 func (t *Transport) settleByHeaders(req *http.Request, resp *http.Response, r *limiter.Request, a *limiter.Answer) (slots bool, costs int) {
 	empty := isEmpty(req, resp)
 	charges := r.Charges()

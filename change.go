@@ -117,9 +117,9 @@ const maxFaults = 100
 
 // Hold blocks all requests for key, in every limit, for duration d. The key "" stands for all requests of a Transport without keys, also
 // in adaptive limits, which count them by host; a host holds only its own requests there. Waiters that can no longer be granted in
-// time are rejected. Tokens still come in, up to the burst. Of several holds the longest counts. A d of 0 or less has no effect; a d above 146 years
-// is 146 years. If there is no room for the key's bucket, a limit remembers up to 1,024 holds without one. Beyond that it holds
-// all keys that have no bucket, and logs that. [Limiter.Release] ends the hold.
+// time are rejected. Tokens still come in, up to the burst. Of several holds the longest counts. A d of 0 or less has no effect; a
+// d above 146 years is 146 years. If there is no room for the key's bucket, a limit remembers up to 1,024 holds without one. Beyond
+// that it holds all keys that have no bucket, and logs that. [Limiter.Release] ends the hold.
 func (l *Limiter) Hold(key string, d time.Duration) {
 	l.mustBeMade()
 	if d <= 0 {

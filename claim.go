@@ -10,8 +10,9 @@ import (
 	"github.com/httpthrottle/throttle/internal/limiter"
 )
 
-// TryRoundTrip sends a request if its limits allow it now and no request waits before it. Otherwise it returns false and leaves the request,
-// its body and all limits as they are. The response and the error are those of [Transport.RoundTrip]. A dry run sends every request.
+// TryRoundTrip sends a request if its limits allow it now and no request waits before it. Otherwise it returns false and leaves the
+// request, its body and all limits as they are. The response and the error are those of [Transport.RoundTrip]. A dry run sends
+// every request.
 func (t *Transport) TryRoundTrip(req *http.Request) (resp *http.Response, sent bool, err error) {
 	t.mustBeMade()
 	o := overridesOf(req.Context())

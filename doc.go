@@ -18,8 +18,8 @@
 // # Terms
 //
 // A limit is a rule. It has an algorithm ([TokenBucket], [Pace], [Quota], [SlidingWindow], [FixedWindow], [CalendarWindow],
-// [InFlight], [Adaptive], [AdaptiveInFlight]), a key by which requests are counted (a [KeyFunc]), and a cost for each request (a [CostFunc],
-// [WithWeights], [ContextWithCost]).
+// [InFlight], [Adaptive], [AdaptiveInFlight]), a key by which requests are counted (a [KeyFunc]), and a cost for each request (a
+// [CostFunc], [WithWeights], [ContextWithCost]).
 //
 // A bucket is the state of one limit for one key. A hold is a time during which a bucket grants nothing. Settling corrects
 // a charge once the true cost is known ([Settle], [SettleJSON], [Receipt]).

@@ -105,8 +105,8 @@ func (l *Limiter) settleCharge(r *limiter.Request, i int, cost int64) error {
 	return err
 }
 
-// settleWith settles the i-th charge of a request, or has the report of an answer do so where that needs the lock in any case: for limits in
-// units of servers. A wrong cost is ignored, as SettleFunc documents.
+// settleWith settles the i-th charge of a request, or has the report of an answer do so where that needs the lock in any case: for
+// limits in units of servers. A wrong cost is ignored, as SettleFunc documents.
 func (l *Limiter) settleWith(r *limiter.Request, i int, cost int64, a *limiter.Answer) {
 	if r.Charges()[i].Limit.Unit == "" || cost >= 0 && !a.Settle(i, min(cost, meter.MaxCount)) {
 		_ = l.settleCharge(r, i, cost)

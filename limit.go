@@ -156,24 +156,25 @@ func AdaptiveInFlight(c Concurrency, opts ...LimitOption) Limit {
 	return l
 }
 
-// ServerQuota is a limit that the server sets, in a unit in which requests differ, such as tokens, points or bytes: its size, its balance and its
-// refill are those that responses report, and it is charged what a request costs. [Cost] estimates that before the request is sent, and
-// [SettleJSON], [SettleJSONFunc] or [Settle] find its true cost. Several units are several limits.
+// ServerQuota is a limit that the server sets, in a unit in which requests differ, such as tokens, points or bytes: its size, its
+// balance and its refill are those that responses report, and it is charged what a request costs. [Cost] estimates that before the
+// request is sent, and [SettleJSON], [SettleJSONFunc] or [Settle] find its true cost. Several units are several limits.
 //
 // The unit is the word by which the server's headers name the quota: "tokens" for x-ratelimit-remaining-tokens. A quota counts in the
-// limit with the longest unit that its name contains, so beside "tokens" there may be "input_tokens" and "output_tokens". Case, - and _ are the same.
-// [WithServerHints] says which headers are read. The default name of the limit is its unit.
+// limit with the longest unit that its name contains, so beside "tokens" there may be "input_tokens" and "output_tokens". Case, -
+// and _ are the same. [WithServerHints] says which headers are read. The default name of the limit is its unit.
 //
-// Whether the server keeps estimates, corrects them when a response ends, or counts what it produces is learned from what it reports, so an estimate may be in
-// proportion to the cost. A quota that refills is used except for a sixteenth, once; what is left of a window is spread until
-// its end, once it ran dry. A window whose end is not reported is taken for a minute of the clock. If nothing is reported, requests
-// are sent until one is refused. Then the rate is what was accepted, and a little more is tried from time to time. A refusal counts for the unit that
-// its body names, if it names one.
+// Whether the server keeps estimates, corrects them when a response ends, or counts what it produces is learned from what it
+// reports, so an estimate may be in proportion to the cost. A quota that refills is used except for a sixteenth, once; what is left
+// of a window is spread until its end, once it ran dry. A window whose end is not reported is taken for a minute of the clock. If
+// nothing is reported, requests are sent until one is refused. Then the rate is what was accepted, and a little more is tried from
+// time to time. A refusal counts for the unit that its body names, if it names one.
 //
-// Requests without a key are counted by host, as in [Adaptive], and at a host whose dialect has [headers.Dialect.Parts] by these, too, such as the
-// model at OpenAI, Azure, Anthropic and Gemini. If another server counts models separately, name the model by [Key]. The
-// options that apply are [Name], [Key], [Cost], [Settle], [SettleJSON], [SettleJSONFunc], [LearnCost], [FairBy] and [FairWeights]. It cannot be
-// [Shared]. What was learned is kept for an hour after the last request, and over a restart by [Limiter.Snapshot].
+// Requests without a key are counted by host, as in [Adaptive], and at a host whose dialect has [headers.Dialect.Parts] by these,
+// too, such as the model at OpenAI, Azure, Anthropic and Gemini. If another server counts models separately, name the model by
+// [Key]. The options that apply are [Name], [Key], [Cost], [Settle], [SettleJSON], [SettleJSONFunc], [LearnCost], [FairBy] and
+// [FairWeights]. It cannot be [Shared]. What was learned is kept for an hour after the last request, and over a restart by
+// [Limiter.Snapshot].
 func ServerQuota(unit string, opts ...LimitOption) Limit {
 	l := newLimit(kindReported, 0, 0, opts)
 	l.rule.Unit = strings.ReplaceAll(strings.ToLower(unit), "_", "-")
@@ -223,8 +224,9 @@ func (o limitOption) applyTo(l *Limit) {
 }
 
 // Name names the limit, for costs, keys, statistics and rejections. The default is the limit's kind: bucket, pace,
-// quota, sliding-window, fixed-window, calendar-window, in-flight, adaptive or adaptive-in-flight; the second limit of a kind is bucket-2, and so on.
-// An empty name is an error, and so is "server", which stands for the limits of servers in statistics and rejections.
+// quota, sliding-window, fixed-window, calendar-window, in-flight, adaptive or adaptive-in-flight; the second limit of a kind is
+// bucket-2, and so on. An empty name is an error, and so is "server", which stands for the limits of servers in statistics and
+// rejections.
 func Name(name string) LimitOption {
 	return limitOption{text: fmt.Sprintf("Name(%q)", name), shared: true, apply: func(l *Limit) {
 		l.rule.Name = name
@@ -305,13 +307,14 @@ func ClampCost() LimitOption {
 }
 
 // LearnCost lowers the estimate of a request to what earlier requests of its key did cost. It is for estimates that are bounds, such as
-// a max_tokens of 8,192 where answers have 400, and for servers that charge what is used: a server that keeps estimates, or reserves them until
-// the response ends, refuses what is sent beyond them.
+// a max_tokens of 8,192 where answers have 400, and for servers that charge what is used: a server that keeps estimates, or
+// reserves them until the response ends, refuses what is sent beyond them.
 //
 // From the 20th settlement on, a request is charged that part of its estimate which was enough for 95 % of the last 100 requests of its
 // key, at least 1 token and at most the estimate. A settlement is one by [Settle], [SettleJSON], [SettleJSONFunc], [Grant.Settle] or
-// [Receipt.Settle]. Requests that cost nothing do not count. What was learned is kept for an hour after the last settlement, and over a restart by [Limiter.Snapshot]
-// unless the limit is [Shared]. It does not fit an [InFlight] limit. A [ServerQuota] needs it only where nothing is reported.
+// [Receipt.Settle]. Requests that cost nothing do not count. What was learned is kept for an hour after the last settlement, and
+// over a restart by [Limiter.Snapshot] unless the limit is [Shared]. It does not fit an [InFlight] limit. A [ServerQuota] needs it
+// only where nothing is reported.
 func LearnCost() LimitOption {
 	return limitOption{text: "LearnCost()", fits: (*kind).spends, shared: true, apply: func(l *Limit) {
 		l.rule.Lowers = true
@@ -396,8 +399,8 @@ func Fraction(fraction float64) LimitOption {
 
 // RateFor sets a rate for each key, such as the tier of a tenant or, with [Pause], the crawl delay of a host. f is called without a lock,
 // possibly several times at once, when a key is new or was forgotten (see [WithMaxKeys]), and by [Limiter.Refresh].
-// [Limiter.SetRate] does not change its rates. If f returns 0, 0, the key has the limit's own rate. Other values that are not positive are an error of the
-// request. The burst of a token bucket is the key's n unless [Burst] is set.
+// [Limiter.SetRate] does not change its rates. If f returns 0, 0, the key has the limit's own rate. Other values that are not
+// positive are an error of the request. The burst of a token bucket is the key's n unless [Burst] is set.
 func RateFor(f func(key string) (n int64, per time.Duration)) LimitOption {
 	return limitOption{text: "RateFor", fits: (*kind).isSet, shared: true, apply: func(l *Limit) {
 		l.rateFor = f
@@ -407,8 +410,8 @@ func RateFor(f func(key string) (n int64, per time.Duration)) LimitOption {
 	}}
 }
 
-// A ClassifyFunc returns the [Outcome] of a request for an [Adaptive] or [AdaptiveInFlight] limit. Either resp or err is nil. If it returns 0, the
-// usual rule applies. It must not change the response or read its body, and must be safe for concurrent use.
+// A ClassifyFunc returns the [Outcome] of a request for an [Adaptive] or [AdaptiveInFlight] limit. Either resp or err is nil. If it
+// returns 0, the usual rule applies. It must not change the response or read its body, and must be safe for concurrent use.
 type ClassifyFunc func(resp *http.Response, err error) Outcome
 
 // Classify sets the function that decides what a response or an error means to an [Adaptive] or [AdaptiveInFlight] limit. Each

@@ -148,9 +148,9 @@ func (c Cause) Label() string {
 	return aimd.Cause(c).String()
 }
 
-// A StoreEvent reports that a [store.Store], or one budget in it, became unreachable, is reachable again, or is set up wrongly. An event about
-// one budget has its Key: its state is unreadable, or is readable again. An Err with [store.ErrRule] in its chain is a warning: the
-// budget is reachable. A Limiter reports it once.
+// A StoreEvent reports that a [store.Store], or one budget in it, became unreachable, is reachable again, or is set up wrongly. An
+// event about one budget has its Key: its state is unreadable, or is readable again. An Err with [store.ErrRule] in its chain is a
+// warning: the budget is reachable. A Limiter reports it once.
 type StoreEvent struct {
 	Limits []string      // the names of the limits that use it
 	Key    string        // of the budget, if the event is about one

@@ -290,7 +290,8 @@ func (l *Limiter) bucketStatsLocked(b *bucket.Bucket, now meter.Instant) BucketS
 	return s
 }
 
-// ServerStats is what one server has reported about its limits, to requests that it counts together, as far as is known. It prints as one line.
+// ServerStats is what one server has reported about its limits, to requests that it counts together, as far as is known. It prints
+// as one line.
 type ServerStats struct {
 	Host      string       `json:"host"`
 	Account   string       `json:"account,omitzero"`    // the keys by which requests are counted there, besides the host, with spaces between; "" if there are none

@@ -169,7 +169,8 @@ func (t *traits) Trait(n int) uint64 {
 	return hashOf(segment)
 }
 
-// String implements [quota.Traits]. It has the method, and the segments of the path that are words: others may be secret, or of one request.
+// String implements [quota.Traits]. It has the method, and the segments of the path that are words: others may be secret, or of one
+// request.
 func (t *traits) String() string {
 	var path strings.Builder
 	if t.URL != nil {

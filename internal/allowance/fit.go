@@ -3,13 +3,14 @@ package allowance
 const (
 	fitKeeps = 63.0 / 64 // of the responses before, beside the next
 	fitPrior = 1         // requests that the guess counts for
-	// guessFollows is the part by which the guess follows what was learned. While as much ends as is sent, only the sum of the two is certain, and
-	// without that they would return to the first guess.
+	// guessFollows is the part by which the guess follows what was learned. While as much ends as is sent, only the sum of the two is
+	// certain, and without that they would return to the first guess.
 	guessFollows = 16
 )
 
-// A fit is what a request costs a part for each token of its estimate: when it is sent, and when it ends. Responses show it, by least squares
-// in which earlier ones count less and less. Before, a guess stands: that the estimate is the cost, or what was saved.
+// A fit is what a request costs a part for each token of its estimate: when it is sent, and when it ends. Responses show it, by
+// least squares in which earlier ones count less and less. Before, a guess stands: that the estimate is the cost, or what was
+// saved.
 type fit struct {
 	sent, ended float64
 	guess       [2]float64 // of these
@@ -22,8 +23,8 @@ func newFit(sent, ended float64) fit {
 	return fit{sent: sent, ended: ended, guess: [2]float64{sent, ended}}
 }
 
-// add takes by how much less was left in a response than in one before, what was sent between, what has ended, and what a request was estimated to
-// cost in the mean.
+// add takes by how much less was left in a response than in one before, what was sent between, what has ended, and what a request
+// was estimated to cost in the mean.
 func (f *fit) add(sent, ended, less, each float64) {
 	if sent+ended <= 0 {
 		return

@@ -14,11 +14,12 @@ const (
 	windowSpare = 8             // times that is left at first
 )
 
-// A hidden is a limit that only refusals show. It is taken for a bucket that was full when the first request came, and holds what comes back in a
-// minute. If a refusal asks for a wait that is much longer than a request takes, it is a window of a minute.
+// A hidden is a limit that only refusals show. It is taken for a bucket that was full when the first request came, and holds what
+// comes back in a minute. If a refusal asks for a wait that is much longer than a request takes, it is a window of a minute.
 //
-// What is charged is the estimates of requests in flight, and what others did cost, or the requests. So the first refusal is a guess of the rate, and what
-// was accepted between two refusals is the rate: both times nothing was left. A little more is tried as time goes by.
+// What is charged is the estimates of requests in flight, and what others did cost, or the requests. So the first refusal is a
+// guess of the rate, and what was accepted between two refusals is the rate: both times nothing was left. A little more is tried as
+// time goes by.
 type hidden struct {
 	counts bool          // requests, and not what they cost, because refusals say so
 	begun  meter.Instant // when the first request was sent
@@ -80,8 +81,8 @@ func (h *hidden) refused(now meter.Instant, x *send, wait int64) {
 	h.at, h.then, h.stops = x.at, charged, now
 }
 
-// A trial is how fast more than the rate is tried after a refusal: a little less for a time, in ns, and then a share of the rate that doubles
-// in another time.
+// A trial is how fast more than the rate is tried after a refusal: a little less for a time, in ns, and then a share of the rate
+// that doubles in another time.
 type trial struct{ after, doubles, share float64 }
 
 // trial returns how more is tried. A guess is tried sooner.

@@ -87,7 +87,8 @@ func (m *Meter) End(n int64, now meter.Instant, cost int64) { m.sends.end(n, now
 // Settle does nothing: see End.
 func (m *Meter) Settle(int64, meter.Instant, int64, int64) {}
 
-// Report takes what the response to a request, which has come now, reports of parts. refused says that the request was refused, for whatever reason.
+// Report takes what the response to a request, which has come now, reports of parts. refused says that the request was refused, for
+// whatever reason.
 func (m *Meter) Report(n int64, now meter.Instant, claims []Claim, refused bool) {
 	x := m.sends.find(n)
 	if x == nil {
@@ -117,9 +118,9 @@ func (m *Meter) part(c *Claim) *part {
 }
 
 // Refused takes a refusal of a request because of a limit in the unit: after Report, and instead of GiveBack. The wait is 0 if the server
-// did not say how long. counts says that a limit that is not reported is of the number of requests. If neither that a part has too little left
-// explains the refusal nor another one of the same event, the windows of parts are spread, and after the next such refusal no faster than a
-// minute allows.
+// did not say how long. counts says that a limit that is not reported is of the number of requests. If neither that a part has too
+// little left explains the refusal nor another one of the same event, the windows of parts are spread, and after the next such
+// refusal no faster than a minute allows.
 func (m *Meter) Refused(n int64, now meter.Instant, wait int64, counts bool) {
 	x := m.sends.find(n)
 	if x == nil {
@@ -149,8 +150,8 @@ func (m *Meter) Refused(n int64, now meter.Instant, wait int64, counts bool) {
 	}
 }
 
-// backOff holds requests for as long as a refusal asks. If it does not say, and no request was accepted since the refusal before, the server
-// is closed for a time that is not known.
+// backOff holds requests for as long as a refusal asks. If it does not say, and no request was accepted since the refusal before,
+// the server is closed for a time that is not known.
 func (m *Meter) backOff(now, sent meter.Instant, wait int64) {
 	if sent > m.event {
 		if m.row++; m.works {

@@ -26,8 +26,8 @@ type Claim struct {
 	Reset int64 // in how many ns more is left, or all; -1: unknown
 }
 
-// A part is a quota that responses report: a bucket that refills steadily, or a window in which all comes back at the end. If neither an end
-// nor a rate is reported, it is taken for a window of a minute of the clock.
+// A part is a quota that responses report: a bucket that refills steadily, or a window in which all comes back at the end. If
+// neither an end nor a rate is reported, it is taken for a window of a minute of the clock.
 type part struct {
 	name    string
 	limit   float64 // 0: no response has reported the part
@@ -97,8 +97,8 @@ func (p *part) take(n int64, x *send, c *Claim, refused bool, near float64, took
 }
 
 // learn takes a sample for the fit, if it is of the same window as the one before, and what was spent between is clear. What is
-// cut off, because nothing is left or all of it, shows less than was spent, so a sample ends where some is left. A response that others have
-// overtaken is one, too: up to the newest.
+// cut off, because nothing is left or all of it, shows less than was spent, so a sample ends where some is left. A response that
+// others have overtaken is one, too: up to the newest.
 func (p *part) learn(s *sample) {
 	if !s.whole {
 		return
@@ -127,8 +127,8 @@ func (p *part) learn(s *sample) {
 	}
 }
 
-// resets takes in how many ns the newest response says that more is left, or all of it: the end of a window stays the same, and until a bucket is full it
-// takes as long as it refills what was used. What little use shows is less than what is rounded.
+// resets takes in how many ns the newest response says that more is left, or all of it: the end of a window stays the same, and
+// until a bucket is full it takes as long as it refills what was used. What little use shows is less than what is rounded.
 func (p *part) resets(in, took int64, ends func(meter.Instant) meter.Instant) {
 	at, used := p.now.at, p.limit-p.now.left
 	end := meter.AddInstant(at, max(in, 0))
@@ -205,8 +205,8 @@ func (p *part) owed(s *sends, within float64) float64 {
 	return p.fit.ended * s.pending() * min(1, within/s.took)
 }
 
-// ready returns when cost can be paid once ahead has been, not before from, after a request that was sent last. What costs more than half of the
-// limit is sent when half of it is left.
+// ready returns when cost can be paid once ahead has been, not before from, after a request that was sent last. What costs more
+// than half of the limit is sent when half of it is left.
 func (p *part) ready(from, last meter.Instant, ahead, cost float64, s *sends) meter.Instant {
 	want := p.fit.whole()*ahead + min(p.fit.most()*cost, p.limit/2)
 	short := want - p.free(from, s)

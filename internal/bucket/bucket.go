@@ -22,7 +22,7 @@ type Bucket struct {
 
 // An extra is what a bucket needs where requests wait or callers hold it, and in a limit that has RateFor or is Shared.
 type extra struct {
-	own    meter.Rate             // as RateFor said; zero: the limit's
+	own    meter.Rate             // as RateFor returned it; zero: the limit's
 	asked  uint64                 // the number of the last Refresh before RateFor was asked
 	Lease  *supply.Lease[*Bucket] // the budget is in a store, and the meter is the lease's; nil: the budget is here
 	held   meter.Instant          // no request is granted before
@@ -131,7 +131,7 @@ func (b *Bucket) HeldByCaller() meter.Instant {
 	return b.held
 }
 
-// Lift ends what hold did, and reports whether there was a hold.
+// Lift ends the hold that Hold set, and reports whether there was one.
 func (b *Bucket) Lift(now meter.Instant) bool {
 	if b.extra == nil {
 		return false
@@ -145,7 +145,7 @@ func (b *Bucket) Lift(now meter.Instant) bool {
 	return held
 }
 
-// PerSecond returns the rate in tokens; 0: there is none.
+// PerSecond returns the rate in tokens per second; 0: there is none.
 func (b *Bucket) PerSecond(now meter.Instant) float64 {
 	if m, ok := b.Meter.(meter.Rater); ok {
 		return m.PerSecond(now)

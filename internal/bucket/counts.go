@@ -62,10 +62,10 @@ func (c *Counts) GrantedAfter(wait int64) {
 	c.Waited += time.Duration(wait)
 }
 
-// holdCounts count holds by what set them; see [HoldCounts].
+// holdCounts count holds by what set them; see throttle.HoldCounts.
 type holdCounts struct{ Caller, Server, Adaptive uint64 }
 
-// WaitCounts is a histogram of waits; see [Waits].
+// WaitCounts is a histogram of waits; see throttle.Waits.
 type WaitCounts struct {
 	Counts [19]uint64
 	Sum    time.Duration

@@ -75,7 +75,7 @@ func (b *Bucket) MarkLease() {
 	}
 }
 
-// lease returns the lease of a new bucket. Fraction is already applied to r and burst.
+// lease returns the lease of a new bucket. Share is already applied to r and burst.
 func (li *Limit) lease(b *Bucket, key string, r meter.Rate, burst int64) *supply.Lease[*Bucket] {
 	config := lease.Config{Ahead: li.Store.Ahead, Name: li.Store.Name, Seed: li.Supply.Dice.Uint64(), Windows: li.Calendar}
 	return li.Supply.Lease(b, lease.New(li.Budget(key, r, burst), config))
@@ -237,7 +237,7 @@ func (b *Bucket) BlockedUntil() meter.Instant {
 	return 0
 }
 
-// Sharing is what [Shared] says of a limit.
+// Sharing is what throttle.Shared sets for a limit.
 type Sharing struct {
 	SupplyTerms
 	Ahead time.Duration

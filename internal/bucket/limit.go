@@ -9,7 +9,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
-// A Limit is a Limit at work in one Limiter.
+// A Limit is a Rule at work in one Limiter.
 type Limit struct {
 	Single   *Bucket // of the key "", which most programs use alone; it is never forgotten
 	buckets  map[string]*Bucket

@@ -2,8 +2,8 @@ package bucket
 
 const settledKeeps = 31.0 / 32 // of the settlements before, beside the next
 
-// Settled is what the requests of a limit cost in the end, against what they were charged at first: in sums that give less and less weight to
-// earlier ones. The zero Settled has seen no settlement.
+// Settled is what the requests of a limit cost in the end, against what they were charged at first: in sums that give less and less
+// weight to earlier ones. The zero Settled has seen no settlement.
 type Settled struct{ charged, cost float64 }
 
 // Add takes a settlement.

@@ -382,9 +382,9 @@ func (m *Leased) follow(r meter.Rate) {
 	m.rate = r
 }
 
-// pause returns how long a process does not ask after a Sliding window had too few tokens: a part of the time for which shares count, so that
-// it has its share of tokens that come in together. More than crowd processes would compete for each token, so they pause for a part of
-// the period, and longer the more they are.
+// pause returns how long a process does not ask after a Sliding window had too few tokens: a part of the time for which shares
+// count, so that it has its share of tokens that come in together. More than crowd processes would compete for each token, so they
+// pause for a part of the period, and longer the more they are.
 func (m *Leased) pause() time.Duration {
 	switch per, processes := m.rate.Per, m.latest.processes; {
 	case !m.competes() || m.budget.Kind != store.Sliding:

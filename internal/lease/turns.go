@@ -85,8 +85,8 @@ func (m *Leased) allowed(now int64) (most int64, beyond bool) {
 	return min(m.turn(), m.freeBeyond(mine, now)), true
 }
 
-// turn returns how many tokens a process leases in a turn. It has at most one in a round trip, so those of a far store are larger. Tokens of a
-// Sliding window would be used later then.
+// turn returns how many tokens a process leases in a turn. It has at most one in a round trip, so those of a far store are larger.
+// Tokens of a Sliding window would be used later then.
 func (m *Leased) turn() int64 {
 	n := max(1, m.rate.N/turnsEach)
 	if m.fixed() {

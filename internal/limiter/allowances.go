@@ -11,8 +11,8 @@ import (
 	"github.com/httpthrottle/throttle/internal/quota"
 )
 
-// This file is how what servers report in a unit comes to the limits of that unit. What they count in requests, and refusals that no such limit
-// explains, are the gate's.
+// This file is how what servers report in a unit comes to the limits of that unit. What they count in requests, and refusals that
+// no such limit explains, are the gate's.
 
 // countsRequests is the unit of a refusal by a limit of the number of requests.
 const countsRequests = "requests"
@@ -59,7 +59,8 @@ func findingOf(charges []Charge, a *Answer) finding {
 	return f
 }
 
-// chargeFor returns the charge whose limit is in the unit of a quota: of several, that of the longest unit, which is the most exact one; -1: there is none.
+// chargeFor returns the charge whose limit is in the unit of a quota: of several, that of the longest unit, which is the most exact
+// one; -1: there is none.
 func chargeFor(charges []Charge, q *quota.QuotaHint) int {
 	best := -1
 	for i := range charges {
@@ -74,8 +75,8 @@ func chargeFor(charges []Charge, q *quota.QuotaHint) int {
 	return best
 }
 
-// claimsFor appends what hints report to the limit of the i-th charge. What is reported of a unit as a whole is left out if its parts are reported,
-// too.
+// claimsFor appends what hints report to the limit of the i-th charge. What is reported of a unit as a whole is left out if its
+// parts are reported, too.
 func claimsFor(claims []allowance.Claim, charges []Charge, i int, h *quota.Hints) []allowance.Claim {
 	if h == nil {
 		return nil
@@ -135,8 +136,8 @@ type refusedUnit struct {
 	guess  bool  // unless the body names another unit
 }
 
-// refusedUnitsLocked takes a refusal whose body has been read: it may name the unit of the limit that refused the request. The gate takes it
-// if that is none of those that the request was charged in.
+// refusedUnitsLocked takes a refusal whose body has been read: it may name the unit of the limit that refused the request. The gate
+// takes it if that is none of those that the request was charged in.
 func (l *Core) refusedUnitsLocked(a *Answer, now meter.Instant) {
 	d := a.Doubts
 	if d == nil || len(d.refused) == 0 {
@@ -156,8 +157,8 @@ func (l *Core) refusedUnitsLocked(a *Answer, now meter.Instant) {
 	d.refused = nil
 }
 
-// unit returns the index of the limit that takes a refusal, by the unit that the body names, if it does; -1: none of these. One of requests, of
-// which nothing is reported, is taken by the limit that is the guess, which counts requests as well.
+// unit returns the index of the limit that takes a refusal, by the unit that the body names, if it does; -1: none of these. One of
+// requests, of which nothing is reported, is taken by the limit that is the guess, which counts requests as well.
 func (d *Doubts) unit(name string) int {
 	best, guess := -1, -1
 	for i, x := range d.refused {

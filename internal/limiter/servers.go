@@ -101,8 +101,8 @@ func (l *Core) heldByLocked(b *bucket.Bucket, c *quota.Change, u *User, now mete
 	return holds
 }
 
-// judgeLocked decides what a response means. It may show that its gate belongs to another account: then requests that wait in the one that it
-// leaves may be sent earlier.
+// judgeLocked decides what a response means. It may show that its gate belongs to another account: then requests that wait in the
+// one that it leaves may be sent earlier.
 func (l *Core) judgeLocked(g *quota.Gate, rep *quota.Report, now meter.Instant) {
 	if from := l.servers.Judge(g, rep, now); from != nil {
 		l.markGatesLocked(from)

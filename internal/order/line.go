@@ -38,7 +38,7 @@ type stop struct {
 	nth   int   // in stops of the point
 }
 
-// head returns the first request that passes here.
+// head returns the first request of the line or, at a gate, of the lane.
 func (s *stop) head() *Waiter {
 	if s.lane != nil {
 		return s.lane.queues.Top().first
@@ -48,7 +48,7 @@ func (s *stop) head() *Waiter {
 
 func (s *stop) cost() int64 { return s.head().Costs[s.index] }
 
-// key returns the place of the first request at the point. Where that is not a matter of rank alone, requests that have been
+// placeOf returns the place of w, the first request, at the point. Where that is not a matter of rank alone, requests that have been
 // passed over for too long come first, by rank, so that no two of them bar each other.
 func (s *stop) placeOf(w *Waiter) key {
 	k := key{0, w.Rank, w.key.seq}

@@ -148,8 +148,8 @@ func (a *Account) Restore(now meter.Instant, c *Claim) {
 	a.adopt(now)
 }
 
-// Alone reports whether the server counts all requests of the account's keys together, or, of what its API is known to count separately, all that
-// have the same parts. Of others it is not known after a restart which requests they were.
+// Alone reports whether the server counts all requests of the account's keys together, or, of what its API is known to count
+// separately, all that have the same parts. Of others it is not known after a restart which requests they were.
 func (a *Account) Alone() bool {
 	for _, x := range a.group.accounts {
 		if x != a && x.Apart == a.Apart {

@@ -17,9 +17,10 @@ const (
 	agesFades = 64 // of what an age is too long, with each response
 )
 
-// Ages are how old the requests are that a quota counts. A response that reports how many are counted shows it: as many of the last are, and
-// the one before is not. If responses agree on the age up to which requests are counted, then the next request is accepted once the oldest one
-// that is counted has reached it. A log of requests is like that, and so is a bucket, or a window, of which all is used.
+// Ages are how old the requests are that a quota counts. A response that reports how many are counted shows it: as many of the last
+// are, and the one before is not. If responses agree on the age up to which requests are counted, then the next request is accepted
+// once the oldest one that is counted has reached it. A log of requests is like that, and so is a bucket, or a window, of which all
+// is used.
 //
 // Where responses do not agree, or most of what is counted ends together, the flow and the window show more.
 type ages struct {
@@ -67,8 +68,8 @@ func (a *ages) nth(n int64) (from, to meter.Instant, ok bool) {
 	return from, to, true
 }
 
-// shows takes how many requests were counted when one was sent that has a response. Some others may have none yet. A refusal shows that the age
-// is longer still, and the more of them come in a row, the more.
+// shows takes how many requests were counted when one was sent that has a response. Some others may have none yet. A refusal shows
+// that the age is longer still, and the more of them come in a row, the more.
 func (a *ages) shows(sent meter.Instant, counted, unseen int64, refused bool) {
 	if _, to, ok := a.nth(counted - unseen); ok {
 		age := sent - to

@@ -163,8 +163,8 @@ func (r *Registry) Judge(g *Gate, rep *Report, now meter.Instant) (from *Account
 	return from
 }
 
-// sort moves the gate of a response to the account that it belongs to by what the response shows. It returns the account that the gate left;
-// nil: it stays.
+// sort moves the gate of a response to the account that it belongs to by what the response shows. It returns the account that the
+// gate left; nil: it stays.
 func (r *Registry) sort(g *Gate, rep *Report, now meter.Instant) (from *Account) {
 	to := g.Account
 	switch reported := rep.reported(); {
@@ -213,8 +213,8 @@ func (r *Registry) asked(g *Gate, rep *Report, now meter.Instant) (to *Account) 
 	return a
 }
 
-// contradicts reports whether responses to requests of other gates than g have shown that the account has other quotas than are reported, or
-// other limits.
+// contradicts reports whether responses to requests of other gates than g have shown that the account has other quotas than are
+// reported, or other limits.
 func (a *Account) contradicts(claims []Claim, g *Gate) bool {
 	others := false
 	for _, x := range a.gates {
@@ -310,8 +310,8 @@ func (x *trial) next(h counting, slack int64) int {
 	return best
 }
 
-// shown returns how much shows that the server counts by a trait: how many more pairs of requests with the same trait would not fit, if they
-// did not as often as others.
+// shown returns how much shows that the server counts by a trait: how many more pairs of requests with the same trait would not
+// fit, if they did not as often as others.
 func (x *trial) shown(t int) float64 {
 	apart, alike := float64(x.apart[t]), float64(x.alike[t])
 	return alike*apart/max(1, apart+float64(x.loose[t])) - 4*float64(x.wrong[t])
@@ -355,8 +355,8 @@ func (g *Gate) countsApart(rep *Report) bool {
 	return g.apart >= mostVotes
 }
 
-// countsWith weighs the count of a response that is lower than requests of the account explain. If those of another account do, again and again,
-// the server counts the gate's requests with them: it returns that account, otherwise the gate's.
+// countsWith weighs the count of a response that is lower than requests of the account explain. If those of another account do,
+// again and again, the server counts the gate's requests with them: it returns that account, otherwise the gate's.
 func (g *Gate) countsWith(rep *Report, now meter.Instant) *Account {
 	a, c := g.Account, &rep.claims[0]
 	q := a.find(c.Name)
@@ -388,7 +388,8 @@ func (a *Account) counts(name string, now meter.Instant) bool {
 
 func abs(n int64) int64 { return max(n, -n) }
 
-// other returns the account that a gate belongs to whose responses contradict its account: another one that the response fits, or a new one.
+// other returns the account that a gate belongs to whose responses contradict its account: another one that the response fits, or a
+// new one.
 func (r *Registry) other(g *Gate, rep *Report, now meter.Instant) *Account {
 	for _, a := range g.Account.group.accounts {
 		if a != g.Account && a.Apart == g.Account.Apart && a.fits(rep, now) {

@@ -204,7 +204,8 @@ func (g *Gate) explains(r *Reading) bool {
 }
 
 // wait returns for how long a refusal asks the client to stay away; 0: it does not say, or no longer than until the end of the window of an
-// empty quota, which stops requests by itself. A refusal after that end shows that it was wrong, unless others have used up the next window.
+// empty quota, which stops requests by itself. A refusal after that end shows that it was wrong, unless others have used up the
+// next window.
 func (g *Gate) wait(r *Reading, now meter.Instant) time.Duration {
 	h := r.Hints
 	if h == nil || slices.ContainsFunc(r.claims, func(c Claim) bool {

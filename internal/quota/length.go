@@ -27,8 +27,8 @@ func (l *length) began(sent meter.Instant, awaited bool) {
 	l.begun, l.tried = sent, false
 }
 
-// refused takes a request that asked whether the window has ended. It returns a part of the length of the windows before that is too small to be worth
-// another refusal; 0: that length is not known.
+// refused takes a request that asked whether the window has ended. It returns a part of the length of the windows before that is
+// too small to be worth another refusal; 0: that length is not known.
 func (l *length) refused(sent meter.Instant) (part int64) {
 	if l.begun == 0 {
 		return 0

@@ -26,18 +26,19 @@ const (
 )
 
 // A pace sends requests one at a time after a refusal that no quota explains. It begins at the rate that was accepted lately, and
-// doubles every two seconds until the next refusal. That rate was too high, and the one that was accepted since is too low, because of the waits.
-// So the next pace is between them, and steady for twenty waits, 30 s at most.
+// doubles every two seconds until the next refusal. That rate was too high, and the one that was accepted since is too low, because
+// of the waits. So the next pace is between them, and steady for twenty waits, 30 s at most.
 //
-// What was accepted in less than a second is a burst, and no rate. There the pace begins low, and doubles faster: five times as fast after a
-// lone refusal, which may be by chance, and twice as fast, a second later, after several, which show that the server is full.
+// What was accepted in less than a second is a burst, and no rate. There the pace begins low, and doubles faster: five times as
+// fast after a lone refusal, which may be by chance, and twice as fast, a second later, after several, which show that the server
+// is full.
 //
-// If the first request after a wait is refused, in the order of sending, the server was closed for longer than it said. That shows nothing of
-// its rate. If some that were sent later are accepted, the next refusal does.
+// If the first request after a wait is refused, in the order of sending, the server was closed for longer than it said. That shows
+// nothing of its rate. If some that were sent later are accepted, the next refusal does.
 //
 // A client with limits of its own is right about the rate more often than about how many requests may come together. So after a
-// refusal, its requests are sent no faster than the fastest of its limits allows in the mean: for a minute one by one, and for ten at most three
-// together.
+// refusal, its requests are sent no faster than the fastest of its limits allows in the mean: for a minute one by one, and for ten
+// at most three together.
 type pace struct {
 	next   meter.Instant // no request is sent before
 	rate   float64       // per second; 0: there is no pace
@@ -147,8 +148,8 @@ func (p *pace) sustained(end meter.Instant) float64 {
 	return p.given * 1e9 / float64(max(end-p.from, 1))
 }
 
-// begin returns the rate after an isolated refusal, whose wait ends at end: that which was accepted lately, or 0 if nothing was. A burst of less
-// than a second is no rate, so there the wait counts as well, until it is known.
+// begin returns the rate after an isolated refusal, whose wait ends at end: that which was accepted lately, or 0 if nothing was. A
+// burst of less than a second is no rate, so there the wait counts as well, until it is known.
 func (p *pace) begin(now, end meter.Instant, lately record.Sum) (rate float64, known bool) {
 	if p.given > 0 && now-p.from < second {
 		return max(paceFew, p.sustained(end)), false

@@ -154,8 +154,8 @@ func (q *quota) take(now, sent meter.Instant, n, left int64, refused bool, reset
 	}
 }
 
-// aged takes what a response shows of how old the requests are that are counted. If only some of the limit is used, that may be how fast they
-// were sent.
+// aged takes what a response shows of how old the requests are that are counted. If only some of the limit is used, that may be how
+// fast they were sent.
 func (q *quota) aged(sent meter.Instant, newest bool, left int64, refused, empty bool) {
 	if q.ages == nil {
 		if q.limit <= 0 || !q.counted || !q.scarce {

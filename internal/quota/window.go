@@ -30,8 +30,8 @@ func (w *window) end() meter.Instant {
 	return w.corrected(w.reset)
 }
 
-// resize takes the limit that a response reports, if it does, and returns what is left by it. It reports whether it is another quota, of the
-// same name.
+// resize takes the limit that a response reports, if it does, and returns what is left by it. It reports whether it is another
+// quota, of the same name.
 func (w *window) resize(c *Claim) (left int64, other bool) {
 	left = min(max(c.Left, 0), meter.MaxCount)
 	if limit := min(c.Limit, meter.MaxCount); limit >= 0 {

@@ -14,7 +14,8 @@ const (
 var scales = [...]int64{second, 10 * second, 60 * second, 600 * second}
 
 // A Record counts what was accepted over the last second, ten seconds, minute and ten minutes of use. Without requests its time stands
-// still, so it shows no rate below one request a second. The unit is that in which requests are charged: 1 for each, or what each did cost. The zero Record has counted nothing.
+// still, so it shows no rate below one request a second. The unit is that in which requests are charged: 1 for each, or what each
+// did cost. The zero Record has counted nothing.
 type Record struct {
 	last      meter.Instant // when the last request was sent
 	recent    float64       // belongs to the present part of each stretch, and is not in their sums yet
