@@ -59,7 +59,7 @@ func TestNothingLeavesBeforeARetryAfterAndNoBurstFollowsIt(t *testing.T) {
 				if clients == 1 {
 					assert.Zero(t, l.between(known, l.retry))
 				}
-				assert.LessOrEqual(t, l.between(l.retry, l.retry+int64(wait)), 2*n)
+				assert.LessOrEqual(t, l.between(l.retry, l.retry+int64(wait)), 2*n+clients-1) // each of several may be one ahead
 			})
 		}
 	}
