@@ -108,3 +108,31 @@ func TestTheBucketOfAHostIsFoundAgain(t *testing.T) {
 	li.Forget(b)
 	require.Nil(t, li.Find("b", true))
 }
+
+// Nothing is known yet of the window of a tenth of a second. It still grants no more than all of it, so no more is leased of the day: a
+// process that is killed would lose that.
+func TestNoMoreIsAskedForThanTheOtherBucketCanHave(t *testing.T) {
+	for name, c := range map[string]struct {
+		set  func(*Limit)
+		most int64
+	}{
+		"window": {func(l *Limit) { l.Stored = store.Fixed }, 20},
+		"bucket": {func(l *Limit) { l.Stored = store.Bucket }, 20 + 10}, // which come in within the horizon of 50 ms
+		"pace":   {func(l *Limit) { l.Stored = store.Pace }, 1 + 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newShop(t)
+			day, rate := newLimit(8000, s.shared), newLimit(20, s.shared)
+			day.Stored, day.Rate.Per, day.Name = store.Fixed, 24*time.Hour, "day"
+			rate.Rate.Per = 100 * time.Millisecond
+			c.set(rate)
+			a, b := s.lease(day, ""), s.lease(rate, "")
+			var o order.Order
+			for range 100 {
+				waits(&o, s.now, 1, a, b)
+			}
+			require.Equal(t, c.most, a.Demand(s.now).All)
+			require.EqualValues(t, 100, b.Demand(s.now).All)
+		})
+	}
+}

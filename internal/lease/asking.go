@@ -171,8 +171,23 @@ func (m *Leased) Offers(now meter.Instant) int64 {
 		return 0
 	}
 	most, _ := m.allowed(now)
-	return meter.AddCount(m.have+m.promised(), max(0, most))
+	return meter.AddCount(m.have+m.promised(), max(0, min(most, m.granted())))
 }
+
+// granted returns how many tokens the store may grant to one ask: those of a full budget, and what it promises besides.
+func (m *Leased) granted() int64 {
+	promised := int64(m.rate.PerSecond() * m.horizon().Seconds())
+	switch m.budget.Kind {
+	case store.Bucket:
+		return meter.AddCount(m.budget.Burst, promised)
+	case store.Pace:
+		return 1 + promised
+	}
+	return m.Most()
+}
+
+// horizon returns how long before they come in the store may promise tokens.
+func (m *Leased) horizon() time.Duration { return m.config.Horizon + tripsAhead*m.trip }
 
 // Recent implements [Meter].
 func (m *Leased) Recent() int64 { return int64(m.use * float64(m.Lead())) }
@@ -199,7 +214,7 @@ func (m *Leased) Ask(now meter.Instant, d Demand) store.Part {
 	d.All += m.following(d)
 	total := m.have + m.promised()
 	p := store.Part{
-		Budget: m.budget, Horizon: m.config.Horizon + tripsAhead*m.trip, Back: m.back, Owe: m.owe, Want: max(0, d.All-total), Since: store.MaxSince,
+		Budget: m.budget, Horizon: m.horizon(), Back: m.back, Owe: m.owe, Want: max(0, d.All-total), Since: store.MaxSince,
 	}
 	if m.asked < meter.Never {
 		p.Since = min(store.MaxSince, time.Duration(now-m.asked))

