@@ -65,6 +65,9 @@ func TestHooksAndStatsReportWhatHappens(t *testing.T) {
 		require.NoError(t, send(t.Context(), "/")) // waits
 		require.NoError(t, send(t.Context(), "/health"))
 		require.NoError(t, send(throttle.ContextWithExempt(t.Context()), "/"))
+		_, sent, err := transport.TryRoundTrip(get(t, t.Context(), "http://h/health"))
+		require.NoError(t, err)
+		require.True(t, sent)
 		require.ErrorIs(t, send(throttle.ContextWithMaxWait(t.Context(), 0), "/"), throttle.ErrThrottled)
 		require.ErrorIs(t, send(throttle.ContextWithMaxWait(t.Context(), time.Second-1), "/"), throttle.ErrThrottled)
 		require.ErrorIs(t, send(throttle.ContextWithCost(t.Context(), 2), "/"), throttle.ErrThrottled)
@@ -72,7 +75,7 @@ func TestHooksAndStatsReportWhatHappens(t *testing.T) {
 		require.ErrorIs(t, send(throttle.ContextWithMaxWait(t.Context(), time.Minute), "/"), throttle.ErrThrottled)
 
 		want := throttle.Stats{
-			Buckets: 1, Granted: 2, Delayed: 1, Waited: 600 * time.Millisecond, Canceled: 1, Exempt: 2,
+			Buckets: 1, Granted: 2, Delayed: 1, Waited: 600 * time.Millisecond, Canceled: 1, Exempt: 3,
 			Rejected: throttle.Counts[throttle.Reason]{throttle.ReasonNoTokens: 1, throttle.ReasonMaxWait: 1, throttle.ReasonQueueFull: 1, throttle.ReasonCost: 1, throttle.ReasonHeld: 1},
 		}
 		require.Equal(t, want, counted(transport.Stats()))
@@ -100,7 +103,7 @@ func TestHooksAndStatsReportWhatHappens(t *testing.T) {
 		}
 		require.Equal(t, throttle.BucketStats{Limit: "slow", Key: "h", Rate: 1, Capacity: 1, Wait: time.Hour, HeldUntil: time.Now().Add(time.Hour).Round(0)},
 			rounded(buckets["h"]))
-		_, err := json.Marshal(transport.Stats()) // as expvar does
+		_, err = json.Marshal(transport.Stats()) // as expvar does
 		require.NoError(t, err)
 		_, err = json.Marshal(buckets)
 		require.NoError(t, err)

@@ -1,5 +1,5 @@
 // Command llm measures what the program of docs/llm.md gets from vendors of language models, as throttletest imitates them: over loopback
-// sockets, in real time, with streams and 64 callers. Its test does the same in memory, in the time of a bubble.
+// sockets, in real time, with streams and 64 callers. Its test sends the same requests in memory and in simulated time.
 package main
 
 import (
