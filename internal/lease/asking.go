@@ -176,7 +176,7 @@ func (m *Leased) Offers(now meter.Instant) int64 {
 
 // granted returns how many tokens the store may grant to one ask: those of a full budget, and what it promises besides.
 func (m *Leased) granted() int64 {
-	promised := int64(m.rate.PerSecond() * m.horizon().Seconds())
+	promised := int64(min(m.rate.PerSecond()*m.horizon().Seconds(), float64(meter.MaxCount/2)))
 	switch m.budget.Kind {
 	case store.Bucket:
 		return meter.AddCount(m.budget.Burst, promised)

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/store"
 )
@@ -62,5 +64,13 @@ func TestFewSlotsMoveNoAskEarlier(t *testing.T) {
 			p := m.Ask(now, waiting(3))
 			m.Booked(now, now+ms, p, book.Lease(time.Unix(0, began+now), []store.Ask{{Parts: []store.Part{p}}})[0].Parts[0])
 		}
+	}
+}
+
+// What a store may grant is more than none, however large the rate.
+func TestAHugeRateOffersTokens(t *testing.T) {
+	for _, kind := range []store.Kind{store.Bucket, store.Pace, store.Fixed, store.Sliding} {
+		m := NewLeased(store.Budget{Kind: kind, Limit: "l", N: meter.MaxCount, Per: 1, Burst: meter.MaxCount}, Config{})
+		require.Positive(t, m.Offers(0), kind)
 	}
 }
