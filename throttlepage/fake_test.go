@@ -78,7 +78,7 @@ func busy(now time.Time) *fake {
 		servers: []throttle.ServerStats{
 			{Host: "uploads.example.com", Refused: 1},
 			{
-				Host: "api.example.com", Account: "a1b2", HeldUntil: now.Add(34 * time.Second), Pace: 3.2, Refused: 1,
+				Host: "api.example.com", Account: "team-7", HeldUntil: now.Add(34 * time.Second), Pace: 3.2, Refused: 1,
 				Quotas: []throttle.QuotaStats{
 					{Name: "core", Unit: "requests", Limit: 5000, Left: 4231, Reset: now.Add(12 * time.Minute)},
 					{Name: "search", Unit: "requests", Limit: 30, Left: 2, Reset: now.Add(34 * time.Second)},
@@ -93,7 +93,7 @@ func busy(now time.Time) *fake {
 		single: throttle.BucketStats{Limit: "learned", Learned: &throttle.LearnedStats{Ceiling: 26, Mode: "below"}},
 		buckets: []throttle.BucketStats{
 			{Limit: "learned", Key: "", Waiting: 99},
-			{Limit: "server", Key: "api.example.com a1b2", Waiting: 98},
+			{Limit: "server", Key: "api.example.com team-7", Waiting: 98},
 			{Limit: "tenants", Key: "acme", Rate: 10, Capacity: 20, Tokens: 7},
 			{Limit: "tenants", Key: "zenith", Rate: 10, Capacity: 20, Tokens: -4, Waiting: 29, Wait: 2900 * time.Millisecond, HeldUntil: now.Add(5 * time.Second)},
 		},

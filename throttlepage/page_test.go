@@ -216,7 +216,7 @@ func TestPartsOfAHostHaveNamesAndNoMoreRowsThanOthers(t *testing.T) {
 }
 
 func TestHideKeys(t *testing.T) {
-	secrets := []string{"acme", "zenith", "api.example.com", "uploads.example.com", "a1b2"}
+	secrets := []string{"acme", "zenith", "api.example.com", "uploads.example.com", "team-7"}
 	p := newPage(map[string]source{"github": busy(time.Now())}, HideKeys())
 	for part, text := range all(t, p) {
 		for _, secret := range secrets {
