@@ -196,9 +196,11 @@ func TestProcessesTakeTurns(t *testing.T) {
 		require.NoError(t, s.lock.wait())
 		came := make(chan *Store, 2)
 		go func() {
-			assert.NoError(t, other.locked(t.Context(), func() error { came <- other; return nil }))
+			assert.NoError(t, other.lock.wait())
+			came <- other
+			assert.NoError(t, other.lock.unlock())
 		}()
-		for {
+		for { // until the other one waits in the queue
 			free, err := tryLock(s.lock.queue)
 			require.NoError(t, err)
 			if !free {
@@ -208,7 +210,9 @@ func TestProcessesTakeTurns(t *testing.T) {
 			time.Sleep(100 * time.Microsecond)
 		}
 		require.NoError(t, s.lock.unlock())
-		require.NoError(t, s.locked(t.Context(), func() error { came <- s; return nil }))
+		require.NoError(t, s.lock.wait())
+		came <- s
+		require.NoError(t, s.lock.unlock())
 		require.Same(t, other, <-came)
 		require.Same(t, s, <-came)
 	}
