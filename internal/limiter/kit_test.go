@@ -338,13 +338,11 @@ func (l *driven) setRate(limit string, n int64, per time.Duration) {
 }
 
 func (l *driven) setBurst(limit string, n int64) {
-	li := l.limit(limit)
-	l.Resize(li, func() { li.Burst = n })
+	require.NoError(l.t, l.SetBurst(l.limit(limit), n))
 }
 
 func (l *driven) setInFlight(limit string, n int64) {
-	li := l.limit(limit)
-	l.Resize(li, func() { li.Rate.N = n })
+	l.SetSlots(l.limit(limit), n)
 }
 
 // refresh asks for rates again. The error has all keys without one.
@@ -363,19 +361,6 @@ func (l *driven) hold(key string, d time.Duration) []*bucket.Limit {
 }
 
 func (l *driven) holdAll(d time.Duration) { l.HoldAll(min(int64(d), meter.MaxPer)) }
-
-func (l *driven) release(key string) {
-	for _, li := range l.Release(key) {
-		l.RecountHolds(li)
-	}
-}
-
-func (l *driven) releaseAll() {
-	l.ReleaseAll()
-	for _, li := range l.Limits {
-		l.RecountHolds(li)
-	}
-}
 
 // heldUntil returns when the last hold in a limit ends; 0: nothing is held.
 func (l *driven) heldUntil(li *bucket.Limit) time.Duration {

@@ -271,6 +271,17 @@ func (l *Core) RestoreAccount(key *quota.Key, f func(a *quota.Account, now meter
 // ForgetReports forgets what was reported about the accounts whose keys want accepts, and the pauses of the buckets of a key
 // because of it.
 func (l *Core) ForgetReports(want func(*quota.Key) bool, key string) {
+	l.forgetReports(want, key)
+	held := []*bucket.Limit{l.Gate}
+	for _, li := range l.Limits {
+		if li.Learns {
+			held = append(held, li)
+		}
+	}
+	l.recountHolds(held...)
+}
+
+func (l *Core) forgetReports(want func(*quota.Key) bool, key string) {
 	accounts := l.accounts(want)
 	now := l.begin()
 	defer l.end()
