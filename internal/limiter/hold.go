@@ -158,7 +158,7 @@ func (l *Core) recountHolds(limits ...*bucket.Limit) {
 	}
 }
 
-// HeldFor returns for how long from now on all keys are held.
+// HeldFor returns for how long HoldAll holds all keys yet, and the instant from which that counts.
 func (l *Core) HeldFor() (d time.Duration, now meter.Instant) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
