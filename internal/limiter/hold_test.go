@@ -142,6 +142,37 @@ func TestReleaseAllReachesRequestsWithoutAKey(t *testing.T) {
 	})
 }
 
+// Requests without a key are counted by host, and a hold of the key "" is one of all of them.
+func TestAHoldOfNoKeyHoldsTheRequestsOfEachHost(t *testing.T) {
+	const held = time.Hour
+	for name, release := range map[string]func(l *driven){
+		"Release":    func(l *driven) { l.Release("") },
+		"ReleaseAll": func(l *driven) { l.ReleaseAll() },
+		"its end":    func(l *driven) { time.Sleep(held - l.now()) },
+	} {
+		within(t, name, func(t *testing.T) {
+			l := drive(t, tokenBucket(1, time.Second, hosted()))
+			requireGranted(t, l.send(ask{Host: "a"}), 0)
+			patient := l.send(ask{Host: "a"})
+			impatient := l.send(ask{Host: "a", MaxWait: new(3 * time.Second)})
+			l.hold("", held)
+			synctest.Wait()
+			requireRejected(t, impatient, 0, bucket.ReasonHeld)
+			other := l.send(ask{Host: "b"})
+			requireGranted(t, l.send(ask{Key: "a key"}), 0)
+			sleep(time.Minute)
+			require.False(t, patient.done)
+			require.False(t, other.done)
+			l.check()
+			release(l)
+			synctest.Wait()
+			requireGranted(t, patient, l.now())
+			requireGranted(t, other, l.now())
+			l.check()
+		})
+	}
+}
+
 // The table of holds of keys without a bucket is full.
 func TestAHoldThatEndsMakesRoomForAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -161,6 +161,7 @@ func (r *rejection) Unwrap() []error {
 // An ask is what a request asks for.
 type ask struct {
 	Key      string
+	Host     string            // instead of an empty Key, in limits that are hosted
 	Cost     int64             // in each limit except slots, where it is 1; 0 stands for 1
 	Keys     map[string]string // by limit, instead of Key
 	Costs    map[string]int64  // by limit, instead of Cost; 0: the limit does not apply
@@ -186,7 +187,11 @@ func (l *driven) request(a ask) *limiter.Request {
 		if c, ok := a.Costs[li.Name]; ok {
 			cost = c
 		}
-		if cost != 0 {
+		switch {
+		case cost == 0:
+		case key == "" && a.Host != "" && li.Hosted:
+			r.AddByHost(li, a.Host, cost)
+		default:
 			r.Add(li, key, cost)
 		}
 	}
