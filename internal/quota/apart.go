@@ -81,7 +81,7 @@ type finer struct {
 type trial struct {
 	last  [4]counting
 	n     int8            // responses
-	of    int8            // ofCounts or ofLimits, by which responses differ
+	of    int8            // what differs
 	odd   int8            // of them that did not fit the one before
 	apart [MaxTraits]int8 // pairs that do not fit, of requests that differ in the trait
 	alike [MaxTraits]int8 // pairs that fit, of requests that do not differ
@@ -89,8 +89,9 @@ type trial struct {
 	wrong [MaxTraits]int8 // pairs that do not fit, of requests that do not differ
 }
 
+// What differs between responses.
 const (
-	ofCounts = iota
+	ofCounts int8 = iota
 	ofLimits
 )
 
@@ -250,19 +251,19 @@ func (g *Gate) differs(rep *Report, reported uint64) bool {
 	h := counting{report: int64(reported), left: rep.claims[0].Left, n: n}
 	before := counting{report: int64(g.report), left: g.left, n: g.newest}
 	odd := g.report != 0 && !h.fits(&before, 2+g.inFlight) && (h.report != before.report || !g.Account.ended(rep))
+	of := ofCounts
+	if g.report != 0 && h.report != before.report {
+		of = ofLimits
+	}
 	switch {
 	case rep.Traits == nil || g.trial == nil && !odd || g.finer != g.Account.server.finer[g.family]: // its requests are distinguished further
 		return false
+	case g.trial == nil && !g.mayTry(of):
+		return of == ofLimits
 	case g.trial == nil:
-		of := int8(ofCounts)
-		if h.report != before.report {
-			of = ofLimits
-		}
-		if !g.mayTry(of) {
-			return of == ofLimits
-		}
-		g.trial = &trial{of: of}
+		g.trial = &trial{}
 	}
+	g.trial.of = max(g.trial.of, of)
 	for i := range MaxTraits {
 		h.traits[i] = rep.Traits.Trait(i)
 	}
@@ -304,12 +305,16 @@ func (h *counting) fits(before *counting, slack int64) bool {
 
 // next takes a response, and returns the trait by which the server counts; -1: it is not known.
 func (x *trial) next(h counting, slack int64) int {
-	for i := range min(int(x.n), len(x.last)) {
-		before := &x.last[i]
+	var between [MaxTraits]bool // a response between the two was to a request with another trait
+	for age := 1; age <= min(int(x.n), len(x.last)); age++ {
+		before := &x.last[(int(x.n)-age)%len(x.last)]
 		fits := h.fits(before, slack)
 		for t := range MaxTraits {
 			of := &x.apart
-			switch same := h.traits[t] == before.traits[t]; {
+			same := h.traits[t] == before.traits[t]
+			switch {
+			case fits && same && x.of == ofCounts && !between[t]: // counts and traits may both have changed with time
+				continue
 			case fits && same:
 				of = &x.alike
 			case fits:
@@ -318,6 +323,7 @@ func (x *trial) next(h counting, slack int64) int {
 				of = &x.wrong
 			}
 			of[t] = min(of[t]+1, 100)
+			between[t] = between[t] || !same
 		}
 	}
 	x.last[int(x.n)%len(x.last)] = h
