@@ -273,9 +273,7 @@ func (g *Gate) differs(rep *Report, reported uint64) bool {
 	trait := g.trial.next(h, 2+g.inFlight)
 	if trait >= 0 {
 		g.Account.server.refine(g.family, trait)
-		for _, q := range g.Account.quotas {
-			q.flow = flow{}
-		}
+		g.Account.group.mixed(g.family, rep.Sent)
 	}
 	if x := g.trial; trait >= 0 || x.n >= trialMost || x.n >= trialFew && x.odd <= 1 {
 		if x.odd > 1 {
@@ -289,6 +287,19 @@ func (g *Gate) differs(rep *Report, reported uint64) bool {
 // mayTry reports whether a trial may begin. Each that finds nothing has the next one wait for twice as many requests: counts also rise
 // where requests come back one by one, and what differs may be nothing that is known of requests, until the server counts in another way.
 func (g *Gate) mayTry(of int8) bool { return g.tries[of] == 0 || g.own.sent >= trialMost<<g.tries[of] }
+
+// mixed takes that requests of a family were counted by more than was known. What accounts of them have shown of their rates is of no
+// quota of the server.
+func (p *group) mixed(family uint64, now meter.Instant) {
+	for _, a := range p.accounts {
+		if slices.ContainsFunc(a.gates[:min(len(a.gates), lookAtMost)], func(g *Gate) bool { return g.family == family }) {
+			a.pace = a.pace.forget(now)
+			for _, q := range a.quotas {
+				q.flow, q.length, q.ages = flow{}, length{}, nil
+			}
+		}
+	}
+}
 
 // ended reports whether the window of the quota that a response reports first had ended when its request was sent, as far as is known.
 func (a *Account) ended(rep *Report) bool {
