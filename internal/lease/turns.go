@@ -134,7 +134,10 @@ func (m *Leased) limitToTurn(p *store.Part, now int64) {
 // and as the processes together do not use the window faster than evenly, while that counts.
 func (m *Leased) freeBeyond(mine, now int64) int64 {
 	n, left := m.rate.N, int64(max(0, m.latest.left))
-	past := now - m.opened
+	past, over := now-m.opened, m.fair()
+	if m.fixed() { // the last turn that comes before the window ends may take the rest
+		over = max(1, over-over/turnsEach-int64(m.trip))
+	}
 	switch {
 	case m.fixed() && now >= m.latest.ends:
 		past, left = 0, n
@@ -143,7 +146,7 @@ func (m *Leased) freeBeyond(mine, now int64) int64 {
 	case left <= n-m.shares(): // the shares are used: only what cannot be divided is left
 		return left - m.keptFor(mine)
 	}
-	even := m.share() + int64(float64(n-m.share())*min(1, float64(past)/float64(m.fair())))
+	even := m.share() + int64(float64(n-m.share())*min(1, float64(past)/float64(over)))
 	return min(left-m.keptFor(mine), even-(n-left))
 }
 

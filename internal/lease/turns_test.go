@@ -105,6 +105,29 @@ func TestProcessThatNeedsLittleOfAWindowGetsIt(t *testing.T) {
 	}
 }
 
+// A process whose turns are as long as a way to the store and back uses what others leave of a window before it ends.
+func TestTheLastTurnTakesTheRestOfAWindow(t *testing.T) {
+	f := newFleet(1, window(store.Fixed, 101, time.Second), 3, 0)
+	f.latency = func() int64 { return int64(2*time.Millisecond) + f.Int64N(int64(40*time.Millisecond)) }
+	f.processes[0].callers = 30
+	for i, p := range f.processes[1:] {
+		p.leaves = 1
+		var comes func()
+		comes = func() {
+			p.callers = 1
+			f.step(p)
+			f.at(f.now+int64(1580*time.Millisecond), comes)
+		}
+		f.at(int64(i)*int64(10*time.Millisecond), comes)
+	}
+	f.run(3 * time.Second)
+	f.reset()
+	f.run(30 * time.Second)
+	used := float64(f.used) / 101 / 30
+	t.Logf("used %.3f", used)
+	assert.GreaterOrEqual(t, used, .98)
+}
+
 func TestProcessTakesItsShareOfAWindowAndThenTurns(t *testing.T) {
 	b := newBench(t, window(store.Fixed, 320, time.Second))
 	b.latest.known, b.latest.processes = true, 4
