@@ -73,6 +73,15 @@ func (m *Leased) inPeriod(now int64) (sum int64) {
 	return sum
 }
 
+// uncount has tokens that go back count as if they had not been leased. They are of the latest leases.
+func (m *Leased) uncount(tokens int64) {
+	for i := int64(0); i < turnParts && m.leased != nil && tokens > 0; i++ {
+		part := &m.leased[(m.part+turnParts-i)%turnParts]
+		n := min(tokens, *part)
+		*part, tokens = *part-n, tokens-n
+	}
+}
+
 // allowed returns how many tokens the process may ask for now: the rest of its share, or beyond it a turn's part. If that is not positive,
 // the process only asks what is left.
 func (m *Leased) allowed(now int64) (most int64, beyond bool) {

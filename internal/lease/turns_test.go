@@ -251,6 +251,30 @@ func TestWhatCannotBeDividedIsUsed(t *testing.T) {
 	}
 }
 
+// A process that could not use its tokens in time, because its requests wait for another limit, gets its share all the same.
+func TestTokensThatGoBackDoNotCountAsAShare(t *testing.T) {
+	for _, kind := range []store.Kind{store.Sliding, store.Fixed} {
+		m := leasedOf(window(kind, 90, 5*time.Second))
+		m.latest = response{known: true, processes: 3, left: 90, ends: now + 5*second}
+		allowed := func(want int64) {
+			t.Helper()
+			most, beyond := m.allowed(now)
+			assert.Equal(t, want, most, kind)
+			assert.False(t, beyond, kind)
+		}
+		allowed(30)
+		m.endTurn(now, now, &store.Part{Need: 1}, store.LeasedPart{Tokens: 20, Left: 70})
+		allowed(10)
+		m.returns(store.Return{Tokens: 5, Lease: 1}, now)
+		allowed(15)
+		m.Late(now, store.Part{}, &store.LeasedPart{Tokens: 5, ID: 2})
+		m.Late(now, store.Part{Back: []store.Return{{Tokens: 5, Lease: 1}}}, nil)
+		allowed(15)
+		m.returns(store.Return{Tokens: 50, Lease: 1}, now)
+		allowed(30)
+	}
+}
+
 func TestTheLargestCountOfAPeriodIsThatOfAWindow(t *testing.T) {
 	for _, kind := range []store.Kind{store.Sliding, store.Fixed} {
 		m := leasedOf(window(kind, 90, 5*time.Second))
