@@ -251,6 +251,21 @@ func TestWhatCannotBeDividedIsUsed(t *testing.T) {
 	}
 }
 
+// With fewer tokens than processes, none is always the first to ask, although all ask when the next token comes in.
+func TestProcessesTakeTurnsWithTooFewTokens(t *testing.T) {
+	f := newFleet(1, window(store.Sliding, 6, 2*time.Second), 21, 8)
+	f.latency = func() int64 { return 160 * ms }
+	f.run(10 * time.Second)
+	f.reset()
+	f.run(2 * time.Minute)
+	least, most := f.shares()
+	used := float64(f.used) / 6 / 60
+	t.Logf("%.3f of the window, shares of %.2f to %.2f", used, least, most)
+	assert.GreaterOrEqual(t, least, .5)
+	assert.LessOrEqual(t, most, 1.5)
+	assert.GreaterOrEqual(t, used, .9)
+}
+
 // A process that could not use its tokens in time, because its requests wait for another limit, gets its share all the same.
 func TestTokensThatGoBackDoNotCountAsAShare(t *testing.T) {
 	for _, kind := range []store.Kind{store.Sliding, store.Fixed} {
