@@ -114,6 +114,7 @@ func (l *Core) bookLocked(w *Waiter, now meter.Instant) {
 	case w.ghost.made&(1<<h.index) != 0:
 	case h.cost >= 0:
 		l.correctLocked(b, w.turn(), paid, charged, h.cost, now)
+		l.freeLocked(b, now)
 	case b.Meter.(answered).Answered(paid, now):
 		l.markLocked(b)
 	}

@@ -102,8 +102,8 @@ func (r *Request) Add(li *bucket.Limit, key string, cost int64) {
 
 // AddByHost adds a charge of a request without a key to a limit that counts such requests by host, which is not "".
 func (r *Request) AddByHost(li *bucket.Limit, host string, cost int64) {
-	r.Add(li, host, cost)
-	r.Charges()[len(r.Charges())-1].byHost = true
+	c := r.add()
+	c.Limit, c.Key, c.Cost, c.byHost = li, host, min(cost, meter.MaxCount), true
 }
 
 // AddAll adds charges that were made before, where there are none yet.
