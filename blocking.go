@@ -84,7 +84,7 @@ func newLimiter(c *config) *Limiter {
 // A policy is a Limit at work in a Limiter.
 type policy struct {
 	Limit                // as it was made
-	at     *bucket.Limit // what has become of it
+	at     *bucket.Limit // the same limit in the core
 	priced bool          // it says itself what requests cost
 }
 
@@ -135,7 +135,7 @@ func (l *Limiter) Acquire(ctx context.Context, ask Ask) (*Grant, error) {
 	return g, nil
 }
 
-// acquire returns a Grant if the request is granted immediately, or the request as one that waits.
+// acquire returns a Grant if the request is granted immediately, and otherwise the request as one that waits.
 func (l *Limiter) acquire(ctx context.Context, o *overrides, ask *Ask) (*Grant, *limiter.Waiter, error) {
 	g := &Grant{limiter: l, request: limiter.Request{User: l.user, Context: ctx}}
 	w, err := l.enter(&g.request, o, ask, true)
@@ -267,7 +267,7 @@ func (l *Limiter) pass(ctx context.Context, ask *Ask) (*limiter.Waiter, error) {
 	return w, err
 }
 
-// charge adds the charges for an Ask, and the overrides of the context, to a request.
+// charge adds the charges for an Ask to a request. The overrides of its context come first.
 func (l *Limiter) charge(r *limiter.Request, o *overrides, ask *Ask) error {
 	if err := l.check(ask); err != nil || o.exempt {
 		return err

@@ -616,8 +616,8 @@ func ExampleLearnCost() {
 	// Output: 400
 }
 
-// A client of language models says what its requests cost, and where a response says what they did cost. The server's own headers say how much
-// may be spent.
+// A client of language models says what its requests cost, and where a response says what they did cost. The server's own headers say
+// how much may be spent.
 func ExampleServerQuota() {
 	bytes := func(r *http.Request) int64 { return r.ContentLength / 4 } // about four bytes a token
 	transport, err := throttle.New(nil, throttle.WithServerHints(headers.Auto), throttle.WithLimit(

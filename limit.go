@@ -204,7 +204,7 @@ const sharedQuota = 0.95
 // A LimitOption configures a [Limit].
 type LimitOption interface{ applyTo(*Limit) }
 
-// A limitOption is what the functions with the result LimitOption return.
+// A limitOption implements LimitOption.
 type limitOption struct {
 	text   string           // as an error shows it
 	fits   func(*kind) bool // nil: all kinds

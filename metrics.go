@@ -294,7 +294,7 @@ func (o *observer) Forgot(ctx context.Context, server string) {
 		slog.String("key", server))
 }
 
-// rejects reports that a request is rejected.
+// rejects calls the hook and the logger for a request that is rejected.
 func (o *observer) rejects(ctx context.Context, r *Rejection, waited time.Duration) {
 	if o.hooks.OnReject != nil {
 		o.hooks.OnReject(RejectEvent{Place: Place{ctx, r.Limit, r.Key}, Rejection: r, Waited: waited, DryRun: o.dry})
@@ -307,7 +307,7 @@ func (o *observer) rejects(ctx context.Context, r *Rejection, waited time.Durati
 		slog.Int64("cost", r.Cost), durationAttr("wait", r.Wait), slog.Bool("dry_run", o.dry))
 }
 
-// waits reports that a request begins to wait.
+// waits calls the hook and the logger for a request that begins to wait.
 func (o *observer) waits(e WaitEvent) {
 	if o.hooks.OnWait != nil {
 		o.hooks.OnWait(e)

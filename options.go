@@ -15,7 +15,7 @@ import (
 // names the others in its error.
 type Option interface{ applyTo(*config) }
 
-// An option is what the functions with that result return.
+// An option implements Option.
 type option struct {
 	of    owner
 	name  string
@@ -295,8 +295,8 @@ func WithExempt(f func(*http.Request) bool) Option {
 
 // WithDryRun makes the Transport count what would happen, without delaying or rejecting requests. A request that would wait
 // is sent immediately. Its place in the queue stays taken, and it is charged, until and when a real run would send it. So the figures are
-// the same as in a real run, also with priorities and [WithMaxQueue], as far as servers respond alike. Only an end of a request's context while it
-// would wait has no effect. GrantEvent.Waited is what was planned when the request came, a lower bound as WaitEvent.Wait is.
+// the same as in a real run, also with priorities and [WithMaxQueue], as far as servers respond alike. Only an end of a request's context
+// while it would wait has no effect. GrantEvent.Waited is what was planned when the request came, a lower bound as WaitEvent.Wait is.
 func WithDryRun() Option {
 	return option{ofTransport, "WithDryRun", func(c *config) { c.dry = true }}
 }

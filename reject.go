@@ -201,7 +201,7 @@ func appendQuoted(b []byte, name string) []byte {
 	return append(append(append(b, '"'), name...), '"')
 }
 
-// appendRest appends when a request could go that was rejected while it waited, or that did not get to.
+// appendRest appends when the request could be sent, to a text that does not say it; 0: it says so by itself.
 func appendRest(b []byte, wait time.Duration) []byte {
 	switch wait {
 	case 0:
