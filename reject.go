@@ -201,7 +201,7 @@ func appendQuoted(b []byte, name string) []byte {
 	return append(append(append(b, '"'), name...), '"')
 }
 
-// appendRest appends when the request could be sent, to a text that does not say it; 0: it says so by itself.
+// appendRest appends when the request could be sent. A wait of 0 says nothing.
 func appendRest(b []byte, wait time.Duration) []byte {
 	switch wait {
 	case 0:
