@@ -70,7 +70,7 @@ func Pace(n int64, per time.Duration, opts ...LimitOption) Limit {
 // nothing, and from the second period on a Quota in use used 94 to 99 % of the limit.
 //
 // It does not fit a server that allows a burst of less than n: use [TokenBucket] with that [Burst], or Pace(95*n, 100*per). With n
-// below 20, a sliding counter refuses some requests: use Pace(n-1, per).
+// from 2 to 19, a sliding counter refuses some requests: use Pace(n-1, per).
 //
 // A request that costs more than n can never be paid and is rejected. As in a [SlidingWindow], requests of a [Transport] count
 // from their responses, unless [FromGrant] is set, and above 1,024 requests in a period those of the same 64th of it are counted
