@@ -171,7 +171,7 @@ func AdaptiveInFlight(c Concurrency, opts ...LimitOption) Limit {
 // time to time. A refusal counts for the unit that its body names, if it names one.
 //
 // Requests without a key are counted by host, as in [Adaptive], and at a host whose dialect has [headers.Dialect.Parts] by these,
-// too, such as the model at OpenAI, Azure, Anthropic and Gemini. If another server counts models separately, name the model by
+// too, such as the model at vendors of language models. If another server counts models separately, name the model by
 // [Key]. The options that apply are [Name], [Key], [Cost], [Settle], [SettleJSON], [SettleJSONFunc], [LearnCost], [FairBy] and
 // [FairWeights]. It cannot be [Shared]. What was learned is kept for an hour after the last request, and over a restart by
 // [Limiter.Snapshot].
