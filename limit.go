@@ -223,10 +223,10 @@ func (o limitOption) applyTo(l *Limit) {
 	o.apply(l)
 }
 
-// Name names the limit, for costs, keys, statistics and rejections. The default is the limit's kind: bucket, pace,
-// quota, sliding-window, fixed-window, calendar-window, in-flight, adaptive or adaptive-in-flight; the second limit of a kind is
-// bucket-2, and so on. A [ServerQuota] is called by its unit. An empty name is an error, and so is "server", which stands for the limits of servers in statistics and
-// rejections.
+// Name names the limit, for costs, keys, statistics and rejections. The default is the limit's kind: bucket, pace, quota,
+// sliding-window, fixed-window, calendar-window, in-flight, adaptive or adaptive-in-flight; the second limit of a kind is
+// bucket-2, and so on. A [ServerQuota] is called by its unit. An empty name is an error, and so is "server", which stands for the
+// limits of servers in statistics and rejections.
 func Name(name string) LimitOption {
 	return limitOption{text: fmt.Sprintf("Name(%q)", name), shared: true, apply: func(l *Limit) {
 		l.rule.Name = name
