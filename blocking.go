@@ -32,8 +32,9 @@ type Limiter struct {
 	observer *observer     // of the user
 }
 
-// NewLimiter returns a Limiter with full budgets. It takes [WithLimit], [WithAdaptive], [WithMaxWait],
-// [WithMaxQueue], [WithMaxKeys], [WithHooks] and [WithLogger]. The error names everything that is wrong with the options.
+// NewLimiter returns a Limiter with full budgets. It takes [WithLimit], [WithAdaptive], [WithAdaptiveInFlight], [WithMaxWait],
+// [WithMaxQueue], [WithDeadlineOrder], [WithMaxKeys], [WithHooks] and [WithLogger]. The error names everything that is wrong with the
+// options.
 func NewLimiter(opts ...Option) (*Limiter, error) {
 	c := newConfig(opts)
 	for _, name := range c.given[ofTransport] {
