@@ -249,8 +249,7 @@ func (q *quota) dry(now meter.Instant) {
 func (q *quota) refused(now, sent meter.Instant) {
 	q.scarce, q.left = true, 0
 	switch {
-	case q.refills() > 0: // not so fast
-		q.flow.back /= 2
+	case q.flow.refused(), q.refills() > 0: // not so fast
 		q.again(now, q.account.dice.Chance())
 	case sent < q.try: // it left before that was known
 	default:
