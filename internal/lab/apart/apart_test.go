@@ -178,7 +178,7 @@ func print(t *testing.T, of map[kind]*sum) {
 }
 
 // Each quota gets what it would get alone.
-func TestQuotas(t *testing.T) {
+func TestQuotas(t *testing.T) { // slow: 7 worlds of each client
 	first, last := uint64(1), uint64(7) // 20 take minutes
 	if testing.Short() {
 		last = 3
