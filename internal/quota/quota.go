@@ -108,7 +108,7 @@ func (q *quota) report(now meter.Instant, rep *Report, c *Claim) {
 	switch {
 	case c.Refused:
 		q.doubt.refuted()
-	case !refused && q.left == 0 && sent > q.leftAt && (q.reset == meter.Never || sent < q.reset) && q.refills() == 0:
+	case !refused && q.left == 0 && sent > q.leftAt && (q.reset == meter.Never || sent < q.end()) && q.refills() == 0:
 		q.doubt.accepted(left)
 	}
 	q.aged(sent, n >= q.newest.n, left, refused, c.Refused)
