@@ -176,6 +176,8 @@ func (p *pace) refused(r *refusal, wait int64, end meter.Instant, lately record.
 	p.waited, p.lone = end, true
 	switch {
 	case own.Rate == 0 && own.Adaptive: // it decides
+	case !worked && !isolated && p.why == Between: // the server was closed for longer than the first wait
+		p.steady = max(p.steady, meter.AddInstant(end, long))
 	case !worked && !isolated: // the server is closed, which shows nothing about its rate
 		p.steady = max(p.steady, end)
 	case own.Rate > 0 && isolated: // its own limit is trusted
