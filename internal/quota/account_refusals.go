@@ -78,8 +78,8 @@ func (a *Account) backOff(r *refusal) {
 		a.set, a.pace.next = r.at, meter.AddInstant(r.at, second)
 	default:
 		few := min(8e9/max(a.pace.rate, a.lately.Over(rateOver).Rate(r.at)), float64(second))
-		wait := a.row.atMost(r.at, min(max(int64(few), second/8)<<n, second<<longestBack))
-		a.Hold(r.at, wait)
+		wait := min(max(int64(few), second/8)<<n, second<<longestBack)
+		a.Hold(r.at, a.row.atMost(r.at, wait))
 		a.begin(r, wait, a.Until())
 	}
 }

@@ -149,10 +149,10 @@ func (p *pace) sustained(end meter.Instant) float64 {
 }
 
 // begin returns the rate after an isolated refusal, whose wait ends at end: that which was accepted lately, or 0 if nothing was. A
-// burst of less than a second is no rate, so there the wait counts as well, until it is known.
-func (p *pace) begin(now, end meter.Instant, lately record.Sum) (rate float64, known bool) {
-	if p.given > 0 && now-p.from < second {
-		return max(paceFew, p.sustained(end)), false
+// burst of less than a second is no rate. There the wait counts as well, at least a second in all, until the rate is known.
+func begin(now, end meter.Instant, lately record.Sum) (rate float64, known bool) {
+	if lately.N > 0 && now-lately.From < second {
+		return max(paceFew, lately.Rate(end)), false
 	}
 	return lately.Rate(now), true
 }
@@ -166,7 +166,7 @@ func (p *pace) refused(r *refusal, wait int64, end meter.Instant, lately record.
 		p.given, p.from = lately.N, lately.From
 	}
 	sustained, too := p.sustained(end), p.at(r.sent)
-	begin, known := p.begin(r.at, end, lately)
+	before, known := begin(r.at, end, lately)
 	switch {
 	case worked: // this cycle ends, and counts half as much as the next one
 		p.given, p.from, p.worked, p.finds = p.given/2, end-(end-p.from)/2, false, false
@@ -185,9 +185,9 @@ func (p *pace) refused(r *refusal, wait int64, end meter.Instant, lately record.
 	case !p.over(r.sent):
 		p.rate, p.steady, p.why = aimd.Halfway(sustained, too), meter.AddInstant(end, long), Between
 	case isolated && !known:
-		p.rate, p.steady, p.finds, p.why = begin, end, true, Finding
+		p.rate, p.steady, p.finds, p.why = before, end, true, Finding
 	case isolated:
-		p.rate, p.steady, p.finds, p.why = begin, meter.AddInstant(end, wait/2), false, AsBefore
+		p.rate, p.steady, p.finds, p.why = before, meter.AddInstant(end, wait/2), false, AsBefore
 	default:
 		p.rate, p.steady, p.why = sustained, meter.AddInstant(end, wait/2), AsBefore
 	}

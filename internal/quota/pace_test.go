@@ -57,6 +57,12 @@ func TestNothingUnknownIsARate(t *testing.T) {
 	sends(t, g, end, 1)
 
 	a, g, _ = newFamilies()
+	burst(t, g, second, 64)
+	a.backOff(&refusal{at: second + 30*milli, sent: second + milli, bare: NotBare, kind: Refused})
+	require.Less(t, a.Until(), second+second/5)
+	require.InDelta(t, 64, a.pace.rate, 1e-9, "in the shortest wait, too, a second")
+
+	a, g, _ = newFamilies()
 	burst(t, g, second, 1)
 	end = refuse(t, a, g, second+second/2)
 	sends(t, g, end, 1)
