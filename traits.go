@@ -6,6 +6,7 @@ import (
 	"hash/maphash"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/httpthrottle/throttle/headers"
@@ -65,7 +66,7 @@ func partsOf(req *http.Request, parts []headers.Part) (all string) {
 	for _, p := range parts {
 		part := ""
 		if p.After != "" {
-			part = segmentAfter(req.URL.Path, p.After)
+			part = segmentAfter(req.URL.EscapedPath(), p.After)
 		} else {
 			part = memberOf(req, p.Member)
 		}
@@ -80,13 +81,16 @@ func partsOf(req *http.Request, parts []headers.Part) (all string) {
 	return all
 }
 
-// segmentAfter returns the segment of a path that follows another one, up to a colon; "": there is none.
+// segmentAfter returns the segment of an escaped path that follows another one, up to a colon, without escapes; "": there is none.
 func segmentAfter(path, before string) string {
 	for path != "" {
 		segment, rest, _ := strings.Cut(path, "/")
 		if segment == before {
 			segment, _, _ = strings.Cut(rest, "/")
 			segment, _, _ = strings.Cut(segment, ":")
+			if text, err := url.PathUnescape(segment); err == nil {
+				return text
+			}
 			return segment
 		}
 		path = rest

@@ -332,7 +332,11 @@ func (t *Transport) charge(o *overrides, req *http.Request, r *limiter.Request, 
 	key, shared := t.keyOf(o, req), t.costOf(o, req)
 	host, account := "", ""
 	if t.byHost {
-		host = orNoKey(ByHost(req))
+		if gate != nil {
+			host = orNoKey(gate.Host)
+		} else {
+			host = orNoKey(ByHost(req))
+		}
 		account = t.accountOf(req, host, gate)
 	}
 	policies := t.limiter.own()

@@ -114,7 +114,7 @@ func TestASlowFlowIsTriedAfterTwiceTheTimeOfResponses(t *testing.T) {
 		require.Equal(t, 300*second, g.Ready(300*second, 0, 1))
 	}
 	q.flow, q.backoff = flow{10, 600e9, 10}, 0
-	require.EqualValues(t, 163_157_894_736, g.Ready(100*second, 0, 1))
+	require.Equal(t, int64(163_157_894_736), g.Ready(100*second, 0, 1))
 }
 
 func TestARefusalHalvesAFlow(t *testing.T) {
