@@ -26,6 +26,15 @@ func (c *limitCounts) Took(cost int64) {
 
 func (c *limitCounts) Gave(cost int64) { c.Returned += uint64(cost) }
 
+// Corrected counts a charge that is corrected.
+func (c *limitCounts) Corrected(charged, cost int64) {
+	if cost > charged {
+		c.Charged += uint64(cost - charged)
+	} else {
+		c.Gave(charged - cost)
+	}
+}
+
 func (c *limitCounts) Waited(d int64) {
 	c.Delayed++
 	c.Waits.Add(time.Duration(d))
