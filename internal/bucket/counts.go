@@ -9,6 +9,7 @@ import (
 // limitCounts are the counters of one limit. The lock guards them.
 type limitCounts struct {
 	Granted, Charged, Returned uint64
+	Estimated, Settled         uint64 // what settled requests were charged at first, and what they did cost
 	Ended                      uint64 // of granted: requests that are not in flight any more, where that counts
 	Undone, Delayed, Canceled  uint64
 	Holds, Evicted             uint64
