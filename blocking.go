@@ -26,14 +26,17 @@ type Limiter struct {
 	dry      bool // see WithDryRun
 	tracks   bool // some limit needs the outcome or the response of requests
 	slots    bool // some limit is InFlight
+	judges   bool // some limit has Classify
+	follows  bool // some limit is settled, or given back slots, after the response
 	seed     maphash.Seed
 	core     *limiter.Core
 	user     *limiter.User // for callers of the Limiter itself, without a Transport
 	observer *observer     // of the user
 }
 
-// NewLimiter returns a Limiter with full budgets. It takes [WithLimit], [WithAdaptive], [WithMaxWait],
-// [WithMaxQueue], [WithMaxKeys], [WithHooks] and [WithLogger]. The error names everything that is wrong with the options.
+// NewLimiter returns a Limiter with full budgets. It takes [WithLimit], [WithAdaptive], [WithAdaptiveInFlight], [WithMaxWait],
+// [WithMaxQueue], [WithDeadlineOrder], [WithMaxKeys], [WithHooks] and [WithLogger]. The error names everything that is wrong with the
+// options.
 func NewLimiter(opts ...Option) (*Limiter, error) {
 	c := newConfig(opts)
 	for _, name := range c.given[ofTransport] {
@@ -67,6 +70,7 @@ func newLimiter(c *config) *Limiter {
 		rules[i] = r
 		l.policies = append(l.policies, policy{described, nil, described.cost != nil || r.Frees})
 		l.slots, l.tracks = l.slots || r.Frees, l.tracks || r.Tracked
+		l.judges, l.follows = l.judges || described.judge != nil, l.follows || r.Frees || described.settled()
 	}
 	l.core = limiter.New(rules, limiter.Options{
 		MaxQueue: c.maxQueue, MaxKeys: c.maxKeys, DryRun: c.dry, DeadlineAge: c.deadline, Rate: l.rateOf, StoreEvent: l.observer.storeChanged,

@@ -60,7 +60,7 @@ func (l *Limiter) Forecast(ask Ask, n int) (Forecast, error) {
 type Waiting struct {
 	Limit, Key string    // of the bucket that is the last to let it go, as far as is known
 	Since      time.Time // when the request began to wait
-	Due        time.Time // when it is expected to be sent, as by [Ticket.Due]; zero: that is not known
+	Due        time.Time // when it is expected to be sent, as by Ticket.Due; zero: that is not known
 }
 
 // waiting returns what a request waits for, and reports whether it does; nil: it does not.

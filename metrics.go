@@ -29,15 +29,15 @@ type Hooks struct {
 	OnReject func(RejectEvent)
 	// OnCancel is called when the context of a request ended while the request waited.
 	OnCancel func(CancelEvent)
-	// OnServerRefusal is called when a server has refused a request because of a limit, also under [WithoutServerHints].
+	// OnServerRefusal is called when a server has refused a request because of a limit, also under WithoutServerHints.
 	OnServerRefusal func(ServerRefusalEvent)
-	// OnHold is called after a hold was set, by [Limiter.Hold], [Limiter.HoldAll], a server or an [Adaptive] limit.
+	// OnHold is called after a hold was set, by Limiter.Hold, Limiter.HoldAll, a server or an Adaptive limit.
 	OnHold func(HoldEvent)
 	// OnSettle is called after a charge was corrected to the true cost.
 	OnSettle func(SettleEvent)
-	// OnRetune is called after an [Adaptive] limit changed a rate notably.
+	// OnRetune is called after an Adaptive limit changed a rate notably.
 	OnRetune func(RetuneEvent)
-	// OnStore is called when the store of a [Shared] limit became unreachable, is reachable again, or is set up wrongly. It is
+	// OnStore is called when the store of a Shared limit became unreachable, is reachable again, or is set up wrongly. It is
 	// called by the goroutine that called the store, which belongs to no request: if it panics, that is logged.
 	OnStore func(StoreEvent)
 }
@@ -162,9 +162,9 @@ type StoreEvent struct {
 type Source string
 
 const (
-	SourceCaller   Source = "caller"   // [Limiter.Hold] or [Limiter.HoldAll]
+	SourceCaller   Source = "caller"   // Limiter.Hold or Limiter.HoldAll
 	SourceServer   Source = "server"   // a response
-	SourceAdaptive Source = "adaptive" // an [Adaptive] limit, because of a response
+	SourceAdaptive Source = "adaptive" // an Adaptive limit, because of a response
 )
 
 // and returns Hooks that call both, h first.
