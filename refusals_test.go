@@ -208,8 +208,8 @@ func TestAnAskedWaitHoldsWhateverOtherResponsesReport(t *testing.T) {
 	}
 }
 
-// Responses of a server that accepts everything report that nothing is left, or a limit of 0. Requests that are sent after such a report and
-// are accepted show that it is wrong.
+// Responses of a server that accepts everything report that nothing is left, or a limit of 0. Requests that are sent after such a report
+// and are accepted show that it is wrong.
 func TestAcceptedRequestsContradictReportsThatNothingIsLeft(t *testing.T) {
 	for name, header := range map[string][]string{
 		"a limit of 0":     {"X-RateLimit-Limit", "0", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "60"},

@@ -225,26 +225,25 @@ func (l *Core) giveBackLocked(b *bucket.Bucket, charged int64, now meter.Instant
 
 // correctLocked corrects a charge that was made in a bucket, or in one that has been forgotten since.
 func (l *Core) correctLocked(b *bucket.Bucket, of turn, paid, charged, cost int64, now meter.Instant) {
-	if cost == charged {
+	reported := b.Limit.Unit != "" // the server keeps its account, whatever was charged here, and the request has ended
+	if cost == charged && !reported {
 		return
 	}
-	if cost > charged && b.Limit.Unit == "" { // a server keeps its account, whatever it was charged
+	if cost > charged && !reported {
 		b = l.keptLocked(b, now)
 	}
 	b.Meter.Settle(paid, now, charged, cost)
 	l.turnLocked(of, b, cost-charged)
-	if cost < charged {
-		b.Limit.Counts.Gave(charged - cost)
-		l.markLocked(b)
-		l.freeLocked(b, now)
-	} else {
+	if cost > charged {
 		b.Limit.Counts.Charged += uint64(cost - charged)
 		if b.HasLines() {
 			l.order.CheckDebt(&b.Point)
 		}
-		l.markLocked(b)
 		l.owedLocked(b, now)
+	} else {
+		b.Limit.Counts.Gave(charged - cost)
 	}
+	l.markLocked(b)
 }
 
 // owedLocked turns the debt of a bucket into a hold of its key, if the bucket was forgotten and there is no room for it.

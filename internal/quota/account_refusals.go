@@ -37,9 +37,15 @@ func (a *Account) holdFor(r *refusal, d int64) {
 	}
 }
 
+// isNews reports whether a refused request was sent after the last hold, so that it shows that this was too short. Other refusals are of the
+// event that began the hold, or of a request that did not wait for it, because it asked whether the hold concerns it.
+func (a *Account) isNews(r *refusal) bool {
+	return r.sent > max(a.set, a.server.set) && r.sent >= a.Until()
+}
+
 // refused takes a refusal that asks for a wait. If a quota explains it, the rate was right; otherwise a pace begins.
 func (a *Account) refused(r *refusal) {
-	news := r.sent > max(a.set, a.server.set)
+	news := a.isNews(r)
 	if news {
 		a.row.add()
 	}
@@ -61,7 +67,7 @@ func (a *Account) refused(r *refusal) {
 // The first refusal of a client with limits of its own sets no hold, but from then on requests are sent evenly, because some servers
 // refuse requests that come too close together.
 func (a *Account) backOff(r *refusal) {
-	if r.sent <= a.set {
+	if !a.isNews(r) {
 		a.pace.joined()
 		return
 	}
