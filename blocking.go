@@ -26,6 +26,8 @@ type Limiter struct {
 	dry      bool // see WithDryRun
 	tracks   bool // some limit needs the outcome or the response of requests
 	slots    bool // some limit is InFlight
+	judges   bool // some limit has Classify
+	follows  bool // some limit is settled, or given back slots, after the response
 	seed     maphash.Seed
 	core     *limiter.Core
 	user     *limiter.User // for callers of the Limiter itself, without a Transport
@@ -68,6 +70,7 @@ func newLimiter(c *config) *Limiter {
 		rules[i] = r
 		l.policies = append(l.policies, policy{described, nil, described.cost != nil || r.Frees})
 		l.slots, l.tracks = l.slots || r.Frees, l.tracks || r.Tracked
+		l.judges, l.follows = l.judges || described.judge != nil, l.follows || r.Frees || described.settled()
 	}
 	l.core = limiter.New(rules, limiter.Options{
 		MaxQueue: c.maxQueue, MaxKeys: c.maxKeys, DryRun: c.dry, DeadlineAge: c.deadline, Rate: l.rateOf, StoreEvent: l.observer.storeChanged,

@@ -74,11 +74,11 @@ func (t *Transport) learn(req *http.Request, r *limiter.Request, tracked bool, s
 		resp = nil
 	}
 	t.answer(req, resp, s)
-	after := t.judge(r, resp, s)
+	t.judge(r, resp, s)
 	if s.answer.Hints != nil && !r.IsGated() {
 		t.limiter.core.ReportUngated(r, t.gateOf(req), &s.answer)
 	}
-	if resp != nil && (s.more != nil || after && !s.answer.Unsent) {
+	if resp != nil && (s.more != nil || t.limiter.follows && !s.answer.Unsent) {
 		t.follow(req, resp, r, s)
 	}
 	if tracked || s.answer.Unsent {
@@ -89,19 +89,17 @@ func (t *Transport) learn(req *http.Request, r *limiter.Request, tracked bool, s
 	}
 }
 
-// judge asks the limits with Classify for the outcome of a request. It reports whether some limit is to be settled, or given back
-// slots, after the response.
-func (t *Transport) judge(r *limiter.Request, resp *http.Response, s *sent) (after bool) {
+// judge asks the limits with Classify for the outcome of a request.
+func (t *Transport) judge(r *limiter.Request, resp *http.Response, s *sent) {
+	if !t.limiter.judges || s.local {
+		return
+	}
 	charges := r.Charges()
 	for i := range charges {
-		li := charges[i].Limit
-		policy := t.limiter.policyOf(li)
-		after = after || li.Frees || policy.settled()
-		if policy.judge != nil && !s.local {
-			charges[i].Outcome = aimd.Outcome(policy.judge(resp, s.err))
+		if judge := t.limiter.policyOf(charges[i].Limit).judge; judge != nil {
+			charges[i].Outcome = aimd.Outcome(judge(resp, s.err))
 		}
 	}
-	return after
 }
 
 // abort ends an exchange that panicked. No caller gets the response body, so it is closed.
