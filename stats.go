@@ -317,7 +317,7 @@ type LastRefusal struct {
 // FinalStats is a refusal that no waiting ends; see [ReasonFinal].
 type FinalStats struct {
 	Code    string    `json:"code"`    // as in FinalError
-	Message string    `json:"message"` //
+	Message string    `json:"message"` // as in FinalError
 	Since   time.Time `json:"since"`
 	AskAt   time.Time `json:"ask_at"` // from then on, the next request is sent, to ask whether it still holds
 }
@@ -450,7 +450,7 @@ type StoreStats struct {
 	Faulty   uint64 `json:"faulty"`   // asks that failed although the store decided others, for example because a state is unreadable
 	Differs  uint64 `json:"differs"`  // asks that were decided by the stricter rule of another process
 
-	Latency Waits `json:"latency"` // of calls that returned before the [StoreTimeout]
+	Latency Waits `json:"latency"` // of calls that returned before the StoreTimeout
 }
 
 // Stores returns the state of each [store.Store], in the order of the limits that use them. It returns nothing without a [Shared]

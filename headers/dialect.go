@@ -55,7 +55,7 @@ type Part struct {
 	// /v1/models/gemini-pro:generateContent.
 	After string
 
-	// Member is a member of a JSON body that is an object, with a string as its value. It is read only if [http.Request.GetBody] is set, so
+	// Member is a member of a JSON body that is an object, with a string as its value. It is read only if Request.GetBody is set, so
 	// that the body itself is not consumed.
 	Member string
 }

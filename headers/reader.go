@@ -194,7 +194,7 @@ func (r *Reader) WantsBody(host string, status int, h http.Header) bool {
 	return d.wantsBody(status, h)
 }
 
-// Parts returns the parts of requests to that host by which they are counted separately; see [Dialect.Parts]. The slice is not to be changed.
+// Parts returns the parts of requests to that host by which they are counted separately; see [Dialect.Parts]. Do not change the slice.
 func (r *Reader) Parts(host string) []Part {
 	if d := r.dialect(host); d != nil {
 		return d.Parts

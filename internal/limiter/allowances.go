@@ -11,23 +11,23 @@ import (
 	"github.com/httpthrottle/throttle/internal/quota"
 )
 
-// This file is how what servers report in a unit comes to the limits of that unit. What they count in requests, and refusals that
-// no such limit explains, are the gate's.
+// This file takes reports of servers in a unit, such as tokens, to the limits of that unit. Quotas of requests, and refusals that no such
+// limit explains, go to the gate.
 
 // countsRequests is the unit of a refusal by a limit of the number of requests.
 const countsRequests = "requests"
 
 // A finding is what an answer shows of a refusal, before any bucket takes it.
 type finding struct {
-	refused   bool // by whatever
-	charge    int  // whose limit of a unit refused it; -1: by none
-	sure      bool // the headers say so; otherwise the body may say something else
+	refused   bool // by any limit of the server
+	charge    int  // whose limit of a unit refused it; -1: there is none
+	sure      bool // the headers name that limit; otherwise the body may name another one
 	explained bool // an empty quota explains it
 	wait      time.Duration
 }
 
-// findingOf finds out which limit of a unit refused a request, and marks in the hints what limits of units take, so that the gate does
-// not. If nothing that is reported explains the refusal, it is the first.
+// findingOf finds out which limit of a unit refused a request: the first one, if no quota that is reported explains the refusal. It marks
+// in the hints what limits of units take, so that the gate does not.
 func findingOf(charges []Charge, a *Answer) finding {
 	f := finding{charge: -1, explained: a.explained, wait: a.retryAfter()}
 	h := a.Hints
