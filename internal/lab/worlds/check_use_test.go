@@ -115,21 +115,21 @@ func (f *fleet) streaming(slots int, p *process) float64 {
 	return part
 }
 
-// period returns how long it takes until each token of a window was used again: its period and a way to the store and back. Of processes
+// cycle returns how long it takes until each token of a window was used again: its period and a way to the store and back. Of processes
 // that compete for a sliding window, those that have had their share wait for a turn, up to a 13th of the period, and the store joins what
 // many leases have used in a 64th of it.
-func (f *fleet) period(l limit) time.Duration {
+func (f *fleet) cycle(l limit) time.Duration {
 	if l.kind != "sliding" || !l.shared {
 		return l.per
 	}
-	period := l.per + f.link.longest
+	cycle := l.per + f.link.longest
 	if f.size() > 1 {
-		period += l.per / 16
+		cycle += l.per / 16
 	}
 	if l.n >= 128 {
-		period += l.per / 64
+		cycle += l.per / 64
 	}
-	return period
+	return cycle
 }
 
 // use returns which part of a limit was used, and how many requests it allows per second.
@@ -146,13 +146,13 @@ func (f *fleet) use(i int, in span, thirsty []*process) (used, rate float64) {
 			}
 		}
 	}
-	period := f.period(l)
+	cycle := f.cycle(l)
 	switch {
 	case l.kind == "fixed": // whole ones
-		in.to = in.to / period * period
-		in.from = (in.from + period - 1) / period * period
+		in.to = in.to / cycle * cycle
+		in.from = (in.from + cycle - 1) / cycle * cycle
 	case l.windows(): // each token is used once in any stretch of this length
-		in.to = in.from + (in.to-in.from)/period*period
+		in.to = in.from + (in.to-in.from)/cycle*cycle
 	}
 	has, had := 0., 0.
 	cost := float64(1+f.most()) / 2
@@ -171,8 +171,8 @@ func (f *fleet) use(i int, in span, thirsty []*process) (used, rate float64) {
 			rate += float64(l.n) / takes
 		case l.windows():
 			n := max(1, float64(l.n-(f.most()-1)*int64(f.size())))
-			has += n * float64((in.to-in.from)/period)
-			rate += n / period.Seconds() / cost
+			has += n * float64((in.to-in.from)/cycle)
+			rate += n / cycle.Seconds() / cost
 		default:
 			has += float64(l.n)*(in.to-in.from).Seconds()/l.per.Seconds() - 2*float64(f.most())
 			rate += float64(l.n) / l.per.Seconds() / cost
