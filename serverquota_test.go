@@ -19,7 +19,8 @@ import (
 	"github.com/httpthrottle/throttle/headers"
 )
 
-// A tokenServer has a bucket of 1,000 tokens that refills in 100 s, and charges each request what its header X-Cost says. It keeps the estimate.
+// A tokenServer has a bucket of 1,000 tokens that refills in 100 s, and charges each request what its header X-Cost says. It keeps the
+// estimate.
 type tokenServer struct {
 	left    float64
 	at      time.Time

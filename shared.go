@@ -15,16 +15,16 @@ import (
 type Outage uint8
 
 const (
-	// OutageReject rejects requests with [ReasonStore].
+	// OutageReject rejects requests with ReasonStore.
 	OutageReject Outage = iota
 	// OutageLocalShare lets each process use its even share of the rate, without bursts. The number of processes is the one that
-	// the store reported in the 10 s before the outage, or that of [ExpectProcesses] if it is larger. The share of an [InFlight]
+	// the store reported in the 10 s before the outage, or that of ExpectProcesses if it is larger. The share of an InFlight
 	// limit is n divided by the number of processes that had slots or waited for some, rounded down, and at least 1. A process
 	// that knows no number of processes rejects requests.
 	//
 	// So set ExpectProcesses. Without it, the number is an estimate that is up to 10 s old, each process has its own, and
 	// processes that did not use the store in that time have none: in tests, all processes together used 0.2 to 1.6 of the rate.
-	// [WithLogger] warns of that when the limit is made.
+	// WithLogger warns of that when the limit is made.
 	OutageLocalShare
 	// OutagePass sends all requests.
 	OutagePass

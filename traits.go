@@ -13,7 +13,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/quota"
 )
 
-// This file is what a server may count a request by, besides its host and the keys of the limits.
+// This file finds the traits by which a server may count a request, besides its host and the keys of the limits.
 
 // credentials are the headers by which clients say who they are, the most usual ones first.
 var credentials = [...]string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Private-Token"}
@@ -141,11 +141,11 @@ func isJSONType(contentType string) bool {
 	return kind == "application/json" || strings.HasSuffix(kind, "+json")
 }
 
-// traits are those of a request.
+// traits are the traits of a request whose model is not known.
 type traits http.Request
 
-// The traits, of which a server that counts by path has mostly few first: the number of segments after the first that names a resource,
-// and each of these.
+// The traits: the model, the number of segments of the path after the first one that names a resource, and each of these segments. A
+// server that counts by path mostly counts by the first few of them.
 const (
 	traitModel = iota
 	traitLength

@@ -130,6 +130,18 @@ func (l *Core) reportUnitLocked(r *Request, charges []Charge, i int, a *Answer, 
 	l.replanLocked(c.Bucket)
 }
 
+// settleUnitLocked ends a request for a charge whose limit is in the unit of a server, and has been settled. The server keeps its account,
+// whatever was charged here.
+func (l *Core) settleUnitLocked(r *Request, c *Charge, charged int64, now meter.Instant) {
+	l.payForGhostLocked(r, c, now) // it is paid with the response, of which this is the beginning
+	c.Bucket.Meter.Settle(c.Paid, now, charged, c.Cost)
+	c.Limit.Counts.Corrected(charged, c.Cost)
+	if c.Limit.Fair {
+		l.turnLocked(r.turn(), c.Bucket, c.Cost-charged)
+	}
+	l.replanLocked(c.Bucket)
+}
+
 // A refusedUnit is a request that the limit of a bucket may have refused.
 type refusedUnit struct {
 	bucket *bucket.Bucket

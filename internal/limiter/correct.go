@@ -29,13 +29,15 @@ func (l *Core) settleLocked(r *Request, i int, cost int64, now meter.Instant) (c
 	r.spent |= wasSettled
 	charged, c.settled = c.Cost, true
 	c.Cost = cost
+	c.Limit.Counts.Estimated += uint64(charged)
+	c.Limit.Counts.Settled += uint64(cost)
 	if c.Limit.Rated {
 		c.Limit.Settled.Add(charged, cost)
 	}
-	if c.Limit.Unit != "" {
-		l.payForGhostLocked(r, c, now) // it is paid with the response, of which this is the beginning
-	}
-	if !l.hearLocked(r, c, cost, now) {
+	switch {
+	case c.Limit.Unit != "":
+		l.settleUnitLocked(r, c, charged, now)
+	case !l.hearLocked(r, c, cost, now):
 		l.correctLocked(c.Bucket, r.turn(), c.Paid, charged, cost, now)
 	}
 	if c.share > 0 && cost > 0 { // what costs nothing, as errors may, shows nothing

@@ -225,23 +225,20 @@ func (l *Core) giveBackLocked(b *bucket.Bucket, charged int64, now meter.Instant
 
 // correctLocked corrects a charge that was made in a bucket, or in one that has been forgotten since.
 func (l *Core) correctLocked(b *bucket.Bucket, of turn, paid, charged, cost int64, now meter.Instant) {
-	reported := b.Limit.Unit != "" // the server keeps its account, whatever was charged here, and the request has ended
-	if cost == charged && !reported {
+	if cost == charged {
 		return
 	}
-	if cost > charged && !reported {
+	if cost > charged {
 		b = l.keptLocked(b, now)
 	}
 	b.Meter.Settle(paid, now, charged, cost)
 	l.turnLocked(of, b, cost-charged)
+	b.Limit.Counts.Corrected(charged, cost)
 	if cost > charged {
-		b.Limit.Counts.Charged += uint64(cost - charged)
 		if b.HasLines() {
 			l.order.CheckDebt(&b.Point)
 		}
 		l.owedLocked(b, now)
-	} else {
-		b.Limit.Counts.Gave(charged - cost)
 	}
 	l.markLocked(b)
 }

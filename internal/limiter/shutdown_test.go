@@ -67,6 +67,22 @@ func TestShutdownThatRunsOutOfTimeRejectsWhatWaits(t *testing.T) {
 	})
 }
 
+// A request that is rejected lets none behind it go.
+func TestShutdownRejectsTheLastRequestsFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := drive(t, tokenBucket(1, time.Minute, withBurst(5)))
+		requireGranted(t, l.send(ask{Cost: 4}), 0)
+		all := append([]*request{l.send(ask{Cost: 3})}, l.sendMany(100, ask{})...) // they are rejected in pieces
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.ErrorIs(t, <-shutDown(ctx, l, nil), context.Canceled)
+		for _, r := range all {
+			requireRejected(t, r, 0, bucket.ReasonShutdown)
+		}
+		l.check()
+	})
+}
+
 // The requests of another User go on.
 func TestShutdownOfOneUserLeavesTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

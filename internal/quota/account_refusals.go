@@ -47,7 +47,7 @@ func (a *Account) isNews(r *refusal) bool {
 func (a *Account) refused(r *refusal) {
 	news := a.isNews(r)
 	if news {
-		a.row.add()
+		a.row.add(r.sent)
 	}
 	a.holdFor(r, r.wait)
 	switch {
@@ -61,8 +61,8 @@ func (a *Account) refused(r *refusal) {
 }
 
 // backOff takes a refusal without a known wait. It holds the account for as long as eight requests take at the rate that was accepted,
-// from 1/8 s to 1 s, times two for each refusal before it in the row, at most 64 s. Bare refusals in a row set no hold: they mostly come
-// from a server that is down, which shows nothing about its limit.
+// from 1/8 s to 1 s, times two for each refusal before it in the row, at most 64 s, and no longer than an earlier cycle lasted. Bare
+// refusals in a row set no hold: they mostly come from a server that is down, which shows nothing about its limit.
 //
 // The first refusal of a client with limits of its own sets no hold, but from then on requests are sent evenly, because some servers
 // refuse requests that come too close together.
@@ -76,7 +76,7 @@ func (a *Account) backOff(r *refusal) {
 		a.pace.space(r.at)
 		n--
 	}
-	a.row.add()
+	a.row.add(r.sent)
 	switch {
 	case n < 0:
 		a.set = r.at
@@ -85,7 +85,7 @@ func (a *Account) backOff(r *refusal) {
 	default:
 		few := min(8e9/max(a.pace.rate, a.lately.Over(rateOver).Rate(r.at)), float64(second))
 		wait := min(max(int64(few), second/8)<<n, second<<longestBack)
-		a.Hold(r.at, wait)
+		a.Hold(r.at, a.row.atMost(r.at, wait))
 		a.begin(r, wait, a.Until())
 	}
 }
@@ -134,7 +134,7 @@ func (a *Account) answered(now, sent meter.Instant, kind Kind) {
 		return
 	}
 	if sent > a.set {
-		a.refusals = 0
+		a.row.accepted(sent)
 		if a.asking {
 			a.asking, a.pace.next = false, a.pace.last
 		}

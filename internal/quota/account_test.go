@@ -290,3 +290,21 @@ func TestAccountWaitsAsLongAsAskedEachTime(t *testing.T) {
 		require.Equal(t, explained, a.pace.worked, "a refusal that is explained begins no pace")
 	}
 }
+
+// A fixed window of ten seconds is used up after five seconds, and then after one.
+func TestABackoffIsNoLongerThanTheServerWasClosedBefore(t *testing.T) {
+	a, g, _ := newFamilies()
+	opened := second
+	asks(t, g, opened)
+	for _, c := range []struct{ used, lasts int64 }{{5 * second, 13 * second}, {second, 13 * second}} {
+		now := opened + c.used
+		for now < opened+10*second {
+			a.backOff(&refusal{at: now, sent: now, bare: NotBare, kind: Refused})
+			now = a.held
+		}
+		require.Less(t, now, opened+c.lasts, "instead of 17 s: one, two, four and eight from the second on")
+		g.Take(now, now, 1, true)
+		ends(g, now, now, true)
+		opened = now
+	}
+}

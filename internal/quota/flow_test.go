@@ -138,6 +138,30 @@ func TestARefusalHalvesAFlow(t *testing.T) {
 	require.Equal(t, firstRetry, q.backoff, "a quarter")
 }
 
+// One refusal shows that what comes back was used too fast, and only a second one in a row that nothing may come back. Otherwise each request
+// but one to a slow bucket is refused.
+func TestASlowFlowIsKnownAfterARefusal(t *testing.T) {
+	for _, back := range []float64{flowKnown + 1e-9, 3} {
+		f := flow{back, 150e9, 8}
+		for range 2 {
+			require.Positive(t, f.rate())
+			f.add(0, 10*second)
+			require.True(t, f.refused())
+			require.Equal(t, flowKnown, f.back)
+			require.Positive(t, f.rate())
+			f.add(1, 60*second) // one is accepted
+		}
+		f.add(0, 10*second)
+		require.True(t, f.refused())
+		f.add(0, 10*second)
+		require.False(t, f.refused())
+		require.Zero(t, f.rate())
+	}
+	f := flow{20, 150e9, 8}
+	require.True(t, f.refused())
+	require.EqualValues(t, 10, f.back)
+}
+
 func TestALimitThatChangesIsThatOfAnotherQuota(t *testing.T) {
 	for _, limit := range []int64{20, -1, 21, 19} {
 		a, g, now := bucketed(t)
