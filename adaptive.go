@@ -73,7 +73,7 @@ const (
 	// OutcomeOK is a response that shows the server at work: 1xx to 3xx. Its latency counts.
 	OutcomeOK Outcome = iota + 1
 	// OutcomeClientError is any other 4xx: the server let the request through. Its latency does not count, because such
-	// responses are often quicker than others. Unless the Transport has [WithoutServerHints], a 403 that does not mention a
+	// responses are often quicker than others. Unless the Transport has WithoutServerHints, a 403 that does not mention a
 	// limit counts as OutcomeThrottled once eight more of them than accepted requests have come in a row.
 	OutcomeClientError
 	// OutcomeThrottled is a response that reports overload: 429, or 503 with Retry-After.

@@ -167,7 +167,8 @@ func TestMaxWaitIsCheckedBeforeTheDeadline(t *testing.T) {
 	}
 }
 
-// No instant is known at which a slot becomes free, so its waiter is rejected when its maximum wait ends: that timer and the context's then fire together.
+// No instant is known at which a slot becomes free, so its waiter is rejected when its maximum wait ends: that timer and the context's
+// then fire together.
 func TestMaxWaitPrecedesADeadlineAtTheSameInstant(t *testing.T) {
 	for range 200 {
 		synctest.Test(t, func(t *testing.T) {

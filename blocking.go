@@ -26,14 +26,17 @@ type Limiter struct {
 	dry      bool // see WithDryRun
 	tracks   bool // some limit needs the outcome or the response of requests
 	slots    bool // some limit is InFlight
+	judges   bool // some limit has Classify
+	follows  bool // some limit is settled, or given back slots, after the response
 	seed     maphash.Seed
 	core     *limiter.Core
 	user     *limiter.User // for callers of the Limiter itself, without a Transport
 	observer *observer     // of the user
 }
 
-// NewLimiter returns a Limiter with full budgets. It takes [WithLimit], [WithAdaptive], [WithMaxWait],
-// [WithMaxQueue], [WithMaxKeys], [WithHooks] and [WithLogger]. The error names everything that is wrong with the options.
+// NewLimiter returns a Limiter with full budgets. It takes [WithLimit], [WithAdaptive], [WithAdaptiveInFlight], [WithMaxWait],
+// [WithMaxQueue], [WithDeadlineOrder], [WithMaxKeys], [WithHooks] and [WithLogger]. The error names everything that is wrong with the
+// options.
 func NewLimiter(opts ...Option) (*Limiter, error) {
 	c := newConfig(opts)
 	for _, name := range c.given[ofTransport] {
@@ -67,6 +70,7 @@ func newLimiter(c *config) *Limiter {
 		rules[i] = r
 		l.policies = append(l.policies, policy{described, nil, described.cost != nil || r.Frees})
 		l.slots, l.tracks = l.slots || r.Frees, l.tracks || r.Tracked
+		l.judges, l.follows = l.judges || described.judge != nil, l.follows || r.Frees || described.settled()
 	}
 	l.core = limiter.New(rules, limiter.Options{
 		MaxQueue: c.maxQueue, MaxKeys: c.maxKeys, DryRun: c.dry, DeadlineAge: c.deadline, Rate: l.rateOf, StoreEvent: l.observer.storeChanged,
@@ -84,7 +88,7 @@ func newLimiter(c *config) *Limiter {
 // A policy is a Limit at work in a Limiter.
 type policy struct {
 	Limit                // as it was made
-	at     *bucket.Limit // what has become of it
+	at     *bucket.Limit // the same limit in the core
 	priced bool          // it says itself what requests cost
 }
 
@@ -135,22 +139,31 @@ func (l *Limiter) Acquire(ctx context.Context, ask Ask) (*Grant, error) {
 	return g, nil
 }
 
-// acquire returns a Grant if the request is granted immediately, or the request as one that waits.
+// acquire returns a Grant if the request is granted immediately, and otherwise the request as one that waits.
 func (l *Limiter) acquire(ctx context.Context, o *overrides, ask *Ask) (*Grant, *limiter.Waiter, error) {
 	g := &Grant{limiter: l, request: limiter.Request{User: l.user, Context: ctx}}
-	if err := l.charge(&g.request, o, ask); err != nil {
-		return nil, nil, err
-	}
-	if o.exempt {
-		return g, nil, nil
-	}
-	if err := limiter.Ended(ctx, nil); err != nil {
-		return nil, nil, err
-	}
-	if !l.core.Now(&g.request, nil) {
-		return nil, l.waiter(&g.request, o, ask), nil
+	w, err := l.enter(&g.request, o, ask, true)
+	if w != nil || err != nil {
+		return nil, w, err
 	}
 	return g, nil, nil
+}
+
+// enter grants a request if it can be granted immediately, or returns it as one that waits. returns says that something returns its slots.
+func (l *Limiter) enter(r *limiter.Request, o *overrides, ask *Ask, returns bool) (*limiter.Waiter, error) {
+	if err := l.charge(r, o, ask); err != nil || o.exempt {
+		return nil, err
+	}
+	if !returns && l.slots && r.Frees() {
+		return nil, errNoWait
+	}
+	if err := limiter.Ended(r.Context, nil); err != nil {
+		return nil, err
+	}
+	if !l.core.Now(r, nil) {
+		return l.waiter(r, o, ask), nil
+	}
+	return nil, nil
 }
 
 // grantOf returns the Grant of a request that has waited.
@@ -219,7 +232,7 @@ var errNoWait = errors.New("throttle: nothing would return the slots of InFlight
 // a cause. Under an errgroup it is the first error of the group. To find out whether the context has ended, look at its Err.
 func (l *Limiter) Wait(ctx context.Context, ask Ask) error {
 	l.mustBeMade()
-	w, err := l.passWithoutSlots(ctx, &ask)
+	w, err := l.pass(ctx, &ask)
 	if w == nil {
 		return err
 	}
@@ -247,30 +260,18 @@ func (l *Limiter) show(ctx context.Context, w *limiter.Waiter) {
 	}
 }
 
-// passWithoutSlots is acquire for a request whose end nothing reports. Its frame has left the stack before the request waits.
-func (l *Limiter) passWithoutSlots(ctx context.Context, ask *Ask) (*limiter.Waiter, error) {
+// pass is acquire for a request whose end nothing reports. Its frame has left the stack before the request waits.
+func (l *Limiter) pass(ctx context.Context, ask *Ask) (*limiter.Waiter, error) {
 	o := overridesOf(ctx)
 	r := limiter.Request{User: l.user, Context: ctx}
-	if err := l.charge(&r, o, ask); err != nil {
-		return nil, err
+	w, err := l.enter(&r, o, ask, false)
+	if w == nil && err == nil && !o.exempt {
+		l.forget(&r, o.receipt)
 	}
-	if l.slots && r.Frees() {
-		return nil, errNoWait
-	}
-	if o.exempt {
-		return nil, nil
-	}
-	if err := limiter.Ended(ctx, nil); err != nil {
-		return nil, err
-	}
-	if !l.core.Now(&r, nil) {
-		return l.waiter(&r, o, ask), nil
-	}
-	l.forget(&r, o.receipt)
-	return nil, nil
+	return w, err
 }
 
-// charge adds the charges for an Ask, and the overrides of the context, to a request.
+// charge adds the charges for an Ask to a request. The overrides of its context come first.
 func (l *Limiter) charge(r *limiter.Request, o *overrides, ask *Ask) error {
 	if err := l.check(ask); err != nil || o.exempt {
 		return err

@@ -203,7 +203,6 @@ func (t *Transport) follow(req *http.Request, resp *http.Response, r *limiter.Re
 // settleByHeaders has the report settle the charges of a request by the headers of its response. It reports whether slots are kept
 // until the end of the body, and for how many charges the cost may be in the body.
 func (t *Transport) settleByHeaders(req *http.Request, resp *http.Response, r *limiter.Request, a *limiter.Answer) (slots bool, costs int) {
-	empty := isEmpty(req, resp)
 	charges := r.Charges()
 	for i := range charges {
 		c := &charges[i]
@@ -216,10 +215,10 @@ func (t *Transport) settleByHeaders(req *http.Request, resp *http.Response, r *l
 		}
 		switch {
 		case c.Limit.Frees:
-			c.Kept = !empty && !policy.untilHeaders
+			c.Kept = !policy.untilHeaders && !isEmpty(req, resp)
 			slots = slots || c.Kept
 		case policy.costAt == nil:
-		case !empty && isJSON(resp):
+		case !isEmpty(req, resp) && isJSON(resp):
 			c.ByBody = true
 			costs++
 		case policy.costBy != nil:

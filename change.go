@@ -48,13 +48,9 @@ func (l *Limiter) SetBurst(limit string, n int64) error {
 	if n <= 0 {
 		return fmt.Errorf("throttle: SetBurst(%q, %d): a burst must be positive", limit, n)
 	}
-	if li.Store != nil {
-		b := li.Budget("", li.Shared(li.Rate), li.Part(min(n, meter.MaxCount)))
-		if err := b.Check(); err != nil {
-			return fmt.Errorf("throttle: SetBurst(%q, %d): %w", limit, n, err)
-		}
+	if err := l.core.SetBurst(li, n); err != nil {
+		return fmt.Errorf("throttle: SetBurst(%q, %d): %w", limit, n, err)
 	}
-	l.core.Resize(li, func() { li.Burst = min(n, meter.MaxCount) })
 	return nil
 }
 
@@ -76,7 +72,7 @@ func (l *Limiter) SetInFlight(limit string, n int64) error {
 	if n <= 0 {
 		return fmt.Errorf("throttle: SetInFlight(%q, %d): n must be positive; to stop all requests use Hold", limit, n)
 	}
-	l.core.Resize(li, func() { li.Rate.N = min(n, meter.MaxCount) })
+	l.core.SetSlots(li, n)
 	return nil
 }
 
@@ -128,7 +124,6 @@ func (l *Limiter) Hold(key string, d time.Duration) {
 	for _, li := range l.core.Hold(key, min(int64(d), meter.MaxPer)) {
 		l.observer.heldAll(li.Name, key, d)
 	}
-	l.replanUnkeyed(key)
 	l.observer.held(HoldEvent{Place: Place{Key: key}, For: d, Source: SourceCaller})
 }
 
@@ -147,29 +142,13 @@ func (l *Limiter) HoldAll(d time.Duration) {
 // HoldAll, a server or an [Adaptive] limit stay.
 func (l *Limiter) Release(key string) {
 	l.mustBeMade()
-	for _, li := range l.core.Release(key) {
-		l.core.RecountHolds(li)
-	}
-	l.replanUnkeyed(key)
-}
-
-// replanUnkeyed plans the waiters without a key again, after a hold of the key "" has changed, where they are counted by host.
-func (l *Limiter) replanUnkeyed(key string) {
-	for i := range l.own() {
-		if p := &l.policies[i]; key == "" && p.rule.Hosted && p.key == nil {
-			l.core.ReplanAll(p.at)
-		}
-	}
+	l.core.Release(key)
 }
 
 // ReleaseAll ends what [Limiter.Hold] and [Limiter.HoldAll] set for any key. It may also end a Hold that is set at the same time.
 func (l *Limiter) ReleaseAll() {
 	l.mustBeMade()
 	l.core.ReleaseAll()
-	for _, li := range l.core.Limits {
-		l.core.RecountHolds(li)
-	}
-	l.replanUnkeyed("")
 }
 
 // ForgetServer removes the limits that a server reported: holds, the pace after a refusal, refusals that no waiting ends, and quotas.
@@ -178,10 +157,4 @@ func (l *Limiter) ReleaseAll() {
 func (l *Limiter) ForgetServer(key string) {
 	l.mustBeMade()
 	l.core.ForgetReports(func(k *quota.Key) bool { return k.Host == key || k.Name() == key }, key)
-	l.core.RecountHolds(l.core.Gate)
-	for _, li := range l.core.Limits {
-		if li.Learns {
-			l.core.RecountHolds(li)
-		}
-	}
 }

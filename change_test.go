@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/store"
 )
 
 func TestSetInFlightNamesWhatIsWrong(t *testing.T) {
@@ -35,6 +37,19 @@ func TestSetInFlightNamesWhatIsWrong(t *testing.T) {
 			require.Equal(t, float64(meter.MaxCount), b.Tokens)
 		}
 	}
+}
+
+// The burst is checked with the rate of the moment, because the store gets both.
+func TestTheRateAndTheBurstOfASharedLimitChangeAtTheSameTime(t *testing.T) {
+	l := limiterWith(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Shared(new(store.Memory)))))
+	var all sync.WaitGroup
+	all.Go(func() { assert.NoError(t, l.SetRate("bucket", 20, time.Second)) })
+	all.Go(func() { assert.NoError(t, l.SetBurst("bucket", 5)) })
+	all.Wait()
+	require.ErrorContains(t, l.SetBurst("bucket", math.MaxInt64), `throttle: SetBurst("bucket", 9223372036854775807): `)
+	stats := l.Limits()[0]
+	require.Equal(t, 20.0, stats.Rate)
+	require.Equal(t, 5.0, stats.Capacity)
 }
 
 // The bodies that are open when the slots of a Transport are reduced stay readable and free their slots.

@@ -116,8 +116,9 @@ func (m *claimModel) play(all []*claimed) (exact bool) {
 
 type takesKey struct{}
 
-// Requests that wait at several Transports, and are given up at any time, are sent by the one that a model says, at that nanosecond. They are
-// charged there and nowhere else. With round times, much happens at one instant, in any order: then no token and no slot is lost, either.
+// Requests that wait at several Transports, and are given up at any time, are sent by the one that a model says, at that nanosecond.
+// They are charged there and nowhere else. With round times, much happens at one instant, in any order: then no token and no slot is
+// lost, either.
 func TestClaimsAsAModelSays(t *testing.T) {
 	for _, round := range []time.Duration{1, 10 * time.Millisecond} {
 		for seed := range uint64(40) {

@@ -252,8 +252,8 @@ func TestAReceiptOfARequestThatWaited(t *testing.T) {
 	})
 }
 
-// A limit of its own for bulk requests, in which urgent ones cost nothing, keeps tokens for these. The figures are those of docs/recipes.md:
-// what an urgent request waits at most while bulk requests take all that they get.
+// A limit of its own for bulk requests, in which urgent ones cost nothing, keeps tokens for these. The figures are those of
+// docs/recipes.md: what an urgent request waits at most while bulk requests take all that they get.
 func TestALimitForBulkRequestsKeepsRoomForUrgentOnes(t *testing.T) {
 	none := throttle.TokenBucket(1_000_000, time.Second, throttle.Name("bulk"))
 	for name, c := range map[string]struct {

@@ -18,8 +18,8 @@
 // # Terms
 //
 // A limit is a rule. It has an algorithm ([TokenBucket], [Pace], [Quota], [SlidingWindow], [FixedWindow], [CalendarWindow],
-// [InFlight], [Adaptive], [AdaptiveInFlight]), a key by which requests are counted (a [KeyFunc]), and a cost for each request (a
-// [CostFunc], [WithWeights], [ContextWithCost]).
+// [InFlight], [Adaptive], [AdaptiveInFlight], [ServerQuota]), a key by which requests are counted (a [KeyFunc]), and a cost for
+// each request (a [CostFunc], [WithWeights], [ContextWithCost]).
 //
 // A bucket is the state of one limit for one key. A hold is a time during which a bucket grants nothing. Settling corrects
 // a charge once the true cost is known ([Settle], [SettleJSON], [Receipt]).
@@ -36,9 +36,10 @@
 //     blocks all of them until it is sent.
 //   - No reservations. A new rate, a hold, a refund, a debt or a cancelled request takes effect immediately for every waiter.
 //   - Early rejection. A request is rejected as soon as its cost can never be paid, its wait would exceed the context's deadline or
-//     the longest wait allowed, or the queue is full. This is checked on arrival, and again after a hold, a new rate or a debt. The
-//     expected wait is exact for a queue with one limit (for a window, with costs of 1), and a lower bound otherwise. For [Adaptive]
-//     and [AdaptiveInFlight] it includes only holds, and what AIMD.Max and Concurrency.Max imply.
+//     the longest wait allowed, the queue is full, or the server refuses for a reason that no waiting ends. This is checked on
+//     arrival, and again after a hold, a new rate or a debt. The expected wait is exact for a queue with one limit (for a window,
+//     with costs of 1), and a lower bound otherwise. For [Adaptive] and [AdaptiveInFlight] it includes only holds, and what
+//     AIMD.Max and Concurrency.Max imply.
 //   - Never more than burst + rate·t, counted from any instant at which the queue was empty, under any interleaving. Refunds and
 //     corrections create no tokens.
 //   - Exact to the nanosecond. Balances are integers; the k-th grant of n per period is due at start + ⌈k·period/n⌉. A late timer

@@ -557,14 +557,13 @@ func ExampleWaitBounds() {
 			log.Fatal(err)
 		}
 	}
-	waited := uint64(0)
-	bounds, counts := throttle.WaitBounds(), limiter.Limits()[0].Waits.Counts
-	for i, bound := range bounds {
-		if waited += counts[i]; bound == time.Minute {
-			fmt.Println(waited, "waits of at most", bound)
+	limit, waited := limiter.Limits()[0], uint64(0)
+	for i, bound := range throttle.WaitBounds() {
+		if waited += limit.Waits.Counts[i]; bound == time.Minute {
+			fmt.Println("no wait was longer than 1m0s:", waited == limit.Delayed)
 		}
 	}
-	// Output: 2 waits of at most 1m0s
+	// Output: no wait was longer than 1m0s: true
 }
 
 // unreachable is a store that cannot be reached.
@@ -616,8 +615,8 @@ func ExampleLearnCost() {
 	// Output: 400
 }
 
-// A client of language models says what its requests cost, and where a response says what they did cost. The server's own headers say how much
-// may be spent.
+// A client of language models says what its requests cost, and where a response says what they did cost. The server's own headers say
+// how much may be spent.
 func ExampleServerQuota() {
 	bytes := func(r *http.Request) int64 { return r.ContentLength / 4 } // about four bytes a token
 	transport, err := throttle.New(nil, throttle.WithServerHints(headers.Auto), throttle.WithLimit(

@@ -27,9 +27,9 @@ func (f Forecast) Done() time.Duration { return f.Tenths[9] }
 // takes no token and no place in the queue. With n = 0, it returns when the last of the waiting requests will be sent. Each of the n is
 // charged what ask costs. It ignores Ask.MaxWait, and assumes that the waiting requests neither give up nor are rejected.
 //
-// The times are exact to the nanosecond with one limit that has a rate or a window, if no request waits. With one to four such limits and a
-// queue they were exact in 99 % of 1,200 random cases, and at most 3 % off in the others. Callers that take turns ([FairBy]) are played as
-// if their requests had just come. Learned rates stay as they are now, and slots, stores and servers stop nothing: then Least is true.
+// The times are exact to the nanosecond with one limit that has a rate or a window, if no request waits. With one to four such limits and
+// a queue they were exact in 99 % of 1,200 random cases, and at most 3 % off in the others. Callers that take turns ([FairBy]) are played
+// as if their requests had just come. Learned rates stay as they are now, and slots, stores and servers stop nothing: then Least is true.
 //
 // It plays up to 100,000 requests, in about 0.2 µs each, behind up to 2,000 that wait, in about 2 µs each, and takes it that the others go
 // on in the same way. The lock of the Limiter is held only while those that wait are copied. The error names each fault of ask and n.
@@ -60,7 +60,7 @@ func (l *Limiter) Forecast(ask Ask, n int) (Forecast, error) {
 type Waiting struct {
 	Limit, Key string    // of the bucket that is the last to let it go, as far as is known
 	Since      time.Time // when the request began to wait
-	Due        time.Time // when it is expected to be sent, as by [Ticket.Due]; zero: that is not known
+	Due        time.Time // when it is expected to be sent, as by Ticket.Due; zero: that is not known
 }
 
 // waiting returns what a request waits for, and reports whether it does; nil: it does not.

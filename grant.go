@@ -115,6 +115,9 @@ func (l *Limiter) settleWith(r *limiter.Request, i int, cost int64, a *limiter.A
 
 // saySettled calls the hook for the charges of a request that the report of its answer has settled.
 func saySettled(r *limiter.Request, a *limiter.Answer) {
+	if observerOf(r).hooks.OnSettle == nil {
+		return
+	}
 	for i := range r.Charges() {
 		if charged, ok := a.Settled(i); ok {
 			c := &r.Charges()[i]

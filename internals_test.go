@@ -2,8 +2,12 @@ package throttle
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
+	"reflect"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -146,6 +150,71 @@ func TestAnOptionThatNoStoreKnowsIsAnError(t *testing.T) {
 			require.NoError(t, err)
 		} else {
 			require.EqualError(t, err, want)
+		}
+	}
+}
+
+// A Hooks has a function for each kind of event, and the functions of several Hooks are called in order.
+func TestHooksJoinEveryFunction(t *testing.T) {
+	var calls []string
+	hooks := func(whose string) (h Hooks) {
+		v := reflect.ValueOf(&h).Elem()
+		for i := range v.NumField() {
+			v.Field(i).Set(reflect.MakeFunc(v.Field(i).Type(), func([]reflect.Value) []reflect.Value {
+				calls = append(calls, whose+v.Type().Field(i).Name)
+				return nil
+			}))
+		}
+		return h
+	}
+	joined := reflect.ValueOf(hooks("first ").and(hooks("second ")))
+	for i := range joined.NumField() {
+		calls = nil
+		joined.Field(i).Call([]reflect.Value{reflect.Zero(joined.Field(i).Type().In(0))})
+		name := joined.Type().Field(i).Name
+		require.Equal(t, []string{"first " + name, "second " + name}, calls)
+	}
+}
+
+// Wherever a page or a comment says what a default is, it says what the code does.
+func TestDefaultsAreAsDocumented(t *testing.T) {
+	learned := func(o Option, name string) BucketStats {
+		l, err := NewLimiter(o)
+		require.NoError(t, err)
+		_, err = l.Acquire(t.Context(), Ask{})
+		require.NoError(t, err)
+		b, ok := l.Bucket(name, "")
+		require.True(t, ok)
+		return b
+	}
+	l, err := NewLimiter()
+	require.NoError(t, err)
+	short := func(d time.Duration) string { // as people write it
+		return regexp.MustCompile(`^(\d+)(m?s)$`).ReplaceAllString(d.String(), "$1 $2")
+	}
+	for _, c := range []struct {
+		is     any
+		places [][2]string // files, and what they say
+	}{
+		{l.Stats().MaxQueue, [][2]string{{"options.go", "WithMaxQueue sets how many requests may wait for the same buckets. It must be positive. The default is %v."},
+			{"docs/guarantees.md", "(`WithMaxQueue`, %v requests by default)"}}},
+		{l.Stats().MaxKeys, [][2]string{{"options.go", "It must be positive. The default is %v. A bucket that is full again"}, {"docs/guarantees.md", "(`WithMaxKeys`, %v by default)"}}},
+		{short(defaultLeaseAhead), [][2]string{{"shared.go", "before requests need it. The default is %v,"}, {"docs/shared-limits.md", "| `LeaseAhead(d)` | %v |"},
+			{"docs/lab/shared-limits.md", "The default is %v."}, {"docs/recipes.md", "those of %v (`LeaseAhead`)"}, {"store/file/file.go", "what it used in the last %v (see throttle.LeaseAhead)"}}},
+		{short(defaultStoreTimeout), [][2]string{{"shared.go", "and at most 4d. The default is %v;"}, {"docs/shared-limits.md", "| `StoreTimeout(d)` | %v |"},
+			{"docs/shared-limits-operate.md", "a `StoreTimeout` of %v serves"}, {"docs/lab/shared-limits.md", "`StoreTimeout` (%v)"}}},
+		{short(defaultStoreGrace), [][2]string{{"shared.go", "are rejected immediately. The default is %v."}, {"docs/shared-limits.md", "| `StoreGrace(d)` | %v |"},
+			{"docs/shared-limits-operate.md", "up to `StoreGrace` (%v)"}, {"README.md", "requests wait for up to %v and are then rejected"}}},
+		{learned(WithAdaptive(), KindAdaptive).Rate, [][2]string{{"adaptive.go", "0 stands for %v, or for the lowest rate"}, {"docs/adaptive.md", "`AIMD.Initial` (%v per second,"}, {"docs/lab/adaptive.md", "The default is %v requests per second."}}},
+		{learned(WithAdaptiveInFlight(), KindAdaptiveInFlight).Learned.InFlightMost, [][2]string{{"adaptive.go", "Initial is the n of a new key. 0 stands for %v,"}, {"docs/adaptive.md", "a learned number starts at %v,"}, {"docs/lab/adaptive.md", "n starts at %v,"}}},
+	} {
+		for _, place := range c.places {
+			text, err := os.ReadFile(place[0])
+			require.NoError(t, err)
+			flat := regexp.MustCompile(`[\s/]*\n[\s/]*`).ReplaceAllString(string(text), " ")
+			flat = regexp.MustCompile(`,(\d{3})`).ReplaceAllString(flat, "$1")
+			want := fmt.Sprintf(place[1], c.is)
+			require.True(t, strings.Contains(flat, want), "%s does not say: %s", place[0], want)
 		}
 	}
 }

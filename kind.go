@@ -36,7 +36,7 @@ type kind struct {
 	can    bucket.Rule        // what is true of all limits of the kind
 	bursts bool               // it holds a number of tokens, which users set
 	clamps bool               // a cost may exceed what a limit can ever pay
-	check  func(*Limit) error // what is wrong with a limit beside its options; nil: nothing can be
+	check  func(*Limit) error // returns the faults of its numbers; nil: there can be none
 	meter  func(*Limit, terms) meter.Meter
 }
 

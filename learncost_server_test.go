@@ -16,8 +16,8 @@ import (
 	"github.com/httpthrottle/throttle"
 )
 
-// A producer has a bucket of 200,000 tokens a minute, which it charges what requests use: when they come, or when they end. It refuses requests
-// while too little is left: what a request uses, or anything at all.
+// A producer has a bucket of 200,000 tokens a minute, which it charges what requests use: when they come, or when they end. It refuses
+// requests while too little is left: what a request uses, or anything at all.
 type producer struct {
 	atEnd, reports bool
 

@@ -70,7 +70,7 @@ func Pace(n int64, per time.Duration, opts ...LimitOption) Limit {
 // nothing, and from the second period on a Quota in use used 94 to 99 % of the limit.
 //
 // It does not fit a server that allows a burst of less than n: use [TokenBucket] with that [Burst], or Pace(95*n, 100*per). With n
-// below 20, a sliding counter refuses some requests: use Pace(n-1, per).
+// from 2 to 19, a sliding counter refuses some requests: use Pace(n-1, per).
 //
 // A request that costs more than n can never be paid and is rejected. As in a [SlidingWindow], requests of a [Transport] count
 // from their responses, unless [FromGrant] is set, and above 1,024 requests in a period those of the same 64th of it are counted
@@ -171,7 +171,7 @@ func AdaptiveInFlight(c Concurrency, opts ...LimitOption) Limit {
 // time to time. A refusal counts for the unit that its body names, if it names one.
 //
 // Requests without a key are counted by host, as in [Adaptive], and at a host whose dialect has [headers.Dialect.Parts] by these,
-// too, such as the model at OpenAI, Azure, Anthropic and Gemini. If another server counts models separately, name the model by
+// too, such as the model at vendors of language models. If another server counts models separately, name the model by
 // [Key]. The options that apply are [Name], [Key], [Cost], [Settle], [SettleJSON], [SettleJSONFunc], [LearnCost], [FairBy] and
 // [FairWeights]. It cannot be [Shared]. What was learned is kept for an hour after the last request, and over a restart by
 // [Limiter.Snapshot].
@@ -204,7 +204,7 @@ const sharedQuota = 0.95
 // A LimitOption configures a [Limit].
 type LimitOption interface{ applyTo(*Limit) }
 
-// A limitOption is what the functions with the result LimitOption return.
+// A limitOption implements LimitOption.
 type limitOption struct {
 	text   string           // as an error shows it
 	fits   func(*kind) bool // nil: all kinds
@@ -223,10 +223,10 @@ func (o limitOption) applyTo(l *Limit) {
 	o.apply(l)
 }
 
-// Name names the limit, for costs, keys, statistics and rejections. The default is the limit's kind: bucket, pace,
-// quota, sliding-window, fixed-window, calendar-window, in-flight, adaptive or adaptive-in-flight; the second limit of a kind is
-// bucket-2, and so on. An empty name is an error, and so is "server", which stands for the limits of servers in statistics and
-// rejections.
+// Name names the limit, for costs, keys, statistics and rejections. The default is the limit's kind: bucket, pace, quota,
+// sliding-window, fixed-window, calendar-window, in-flight, adaptive or adaptive-in-flight; the second limit of a kind is
+// bucket-2, and so on. A [ServerQuota] is called by its unit. An empty name is an error, and so is "server", which stands for the
+// limits of servers in statistics and rejections.
 func Name(name string) LimitOption {
 	return limitOption{text: fmt.Sprintf("Name(%q)", name), shared: true, apply: func(l *Limit) {
 		l.rule.Name = name

@@ -29,15 +29,15 @@ type Hooks struct {
 	OnReject func(RejectEvent)
 	// OnCancel is called when the context of a request ended while the request waited.
 	OnCancel func(CancelEvent)
-	// OnServerRefusal is called when a server has refused a request because of a limit, also under [WithoutServerHints].
+	// OnServerRefusal is called when a server has refused a request because of a limit, also under WithoutServerHints.
 	OnServerRefusal func(ServerRefusalEvent)
-	// OnHold is called after a hold was set, by [Limiter.Hold], [Limiter.HoldAll], a server or an [Adaptive] limit.
+	// OnHold is called after a hold was set, by Limiter.Hold, Limiter.HoldAll, a server or an Adaptive limit.
 	OnHold func(HoldEvent)
 	// OnSettle is called after a charge was corrected to the true cost.
 	OnSettle func(SettleEvent)
-	// OnRetune is called after an [Adaptive] limit changed a rate notably.
+	// OnRetune is called after an Adaptive limit changed a rate notably.
 	OnRetune func(RetuneEvent)
-	// OnStore is called when the store of a [Shared] limit became unreachable, is reachable again, or is set up wrongly. It is
+	// OnStore is called when the store of a Shared limit became unreachable, is reachable again, or is set up wrongly. It is
 	// called by the goroutine that called the store, which belongs to no request: if it panics, that is logged.
 	OnStore func(StoreEvent)
 }
@@ -162,9 +162,9 @@ type StoreEvent struct {
 type Source string
 
 const (
-	SourceCaller   Source = "caller"   // [Limiter.Hold] or [Limiter.HoldAll]
+	SourceCaller   Source = "caller"   // Limiter.Hold or Limiter.HoldAll
 	SourceServer   Source = "server"   // a response
-	SourceAdaptive Source = "adaptive" // an [Adaptive] limit, because of a response
+	SourceAdaptive Source = "adaptive" // an Adaptive limit, because of a response
 )
 
 // and returns Hooks that call both, h first.
@@ -294,7 +294,7 @@ func (o *observer) Forgot(ctx context.Context, server string) {
 		slog.String("key", server))
 }
 
-// rejects reports that a request is rejected.
+// rejects calls the hook and the logger for a request that is rejected.
 func (o *observer) rejects(ctx context.Context, r *Rejection, waited time.Duration) {
 	if o.hooks.OnReject != nil {
 		o.hooks.OnReject(RejectEvent{Place: Place{ctx, r.Limit, r.Key}, Rejection: r, Waited: waited, DryRun: o.dry})
@@ -307,7 +307,7 @@ func (o *observer) rejects(ctx context.Context, r *Rejection, waited time.Durati
 		slog.Int64("cost", r.Cost), durationAttr("wait", r.Wait), slog.Bool("dry_run", o.dry))
 }
 
-// waits reports that a request begins to wait.
+// waits calls the hook and the logger for a request that begins to wait.
 func (o *observer) waits(e WaitEvent) {
 	if o.hooks.OnWait != nil {
 		o.hooks.OnWait(e)

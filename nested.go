@@ -53,7 +53,7 @@ func (l *Limiter) holding(r *limiter.Request) (h *holding) {
 		return nil
 	}
 	charges := r.Charges()
-	for i := range charges { // no copy of a charge, which another may be settling
+	for i := range charges { // no copy of a charge, which another goroutine may be settling
 		c := &charges[i]
 		if of := l.policyOf(c.Limit); of.kind == kindInFlight && c.Cost >= of.rule.BurstOf(of.rule.Rate) {
 			if h == nil {
@@ -65,7 +65,8 @@ func (l *Limiter) holding(r *limiter.Request) (h *holding) {
 	return h
 }
 
-// waitsForItself returns an error if a request that is about to wait can only be granted after the base has returned that sends it.
+// waitsForItself returns an error if a request that is about to wait can only be granted after the call of the base that sends it has
+// ended.
 func (l *Limiter) waitsForItself(ctx context.Context, w *limiter.Waiter) error {
 	if !l.slots || l.dry {
 		return nil

@@ -15,7 +15,7 @@ import (
 // names the others in its error.
 type Option interface{ applyTo(*config) }
 
-// An option is what the functions with that result return.
+// An option implements Option.
 type option struct {
 	of    owner
 	name  string
@@ -120,24 +120,25 @@ func WithAdaptiveInFlight(configs ...Concurrency) Option {
 // server ([headers.Parse]), which are read by default. A hint is a preset such as [headers.GitHub], a [headers.Dialect] of your
 // own, or [headers.Auto], which selects a preset by host. Repeated use adds hints. An unknown hint is an error.
 //
-// A 429 with a known wait holds all requests to that host under the same keys. A 503 or 529 holds all requests to that host. A
-// hold lasts up to a tenth longer, a second at most, at random. After a day, the server is asked by one request whether a longer wait
-// has ended; the same applies to an empty quota. A 429 without a known wait holds for as long as eight requests take
-// at the rate that was accepted, from 1/8 s to 1 s, and twice as long after each further one in a row, up to 64 s. If an [Adaptive]
-// limit was charged, that limit decides instead, except for a 503. After a refusal that no empty quota explains, requests are sent
-// one by one: at the rate that was accepted before, which later doubles every two seconds, or evenly at the rate of the client's
-// own limits, if there are any.
+// A 429 with a known wait holds all requests to that host under the same keys. A 503 or 529 holds all requests to that host, those
+// under other keys for a minute at most. A hold lasts up to a tenth longer, a second at most, at random. After a day, the server
+// is asked by one request whether a longer wait has ended; the same applies to an empty quota. A 429 without a known wait holds
+// for as long as eight requests take at the rate that was accepted, from 1/8 s to 1 s, and twice as long after each further one in
+// a row, up to 64 s. If an [Adaptive] limit was charged, that limit decides instead, except for a 503. After a refusal that no
+// empty quota explains, requests are sent one by one: at the rate that was accepted before, which later doubles every two seconds,
+// or evenly at the rate of the client's own limits, if there are any.
 //
 // What is left of a quota bounds what is sent before its reset; requests in flight count. If it falls by more than the client has
 // sent, other clients use it, and its last requests are left to them. The rest of a quota that was exhausted before is spread
-// until its reset. A client with limits of its own, none of which is adaptive, is stopped only after a refusal. A quota whose
-// unit is not requests stops requests only while nothing is left of it, unless there is a [ServerQuota] in that unit. A quota with a name
-// applies to requests like those for which the server named it: with the same host, the same keys, and the same first segment of the path,
-// ignoring "api" and versions. A quota without a name applies to all requests to that host under the same keys. A refusal that names its
-// quota, by an empty quota or by a problem document ([headers.Problem]), stops only requests of that quota. [Fraction] also leaves a part
-// of a server's quotas to others; of several limits, the smallest fraction counts.
+// until its reset. A client with limits of its own, none of which is adaptive, is stopped only after a refusal. A quota whose unit
+// is not requests stops requests only while nothing is left of it, unless there is a [ServerQuota] in that unit. A quota applies
+// to the requests that the server counts together, as far as is known: at first to all requests to that host under the same keys,
+// and to fewer once responses show that some are counted separately. One with a name applies only to requests like those for which
+// the server named it, with the same first segment of the path, ignoring "api" and versions. A refusal that names its quota, by an
+// empty quota or by a problem document ([headers.Problem]), stops only requests of that quota. [Fraction] also leaves a part of a
+// server's quotas to others; of several limits, the smallest fraction counts.
 //
-// At most 32 quotas are kept for each host and set of keys.
+// At most 32 quotas are kept of requests that are counted together, and at most 64 such groups of a host and set of keys.
 //
 // Without this option, and until a server first sends rate-limit information, the headers of successful responses are read at a
 // bounded rate: those of the first 100 responses of a host, and then of 10,000 a second. The headers of responses with a status
@@ -153,8 +154,9 @@ func WithoutServerHints() Option {
 }
 
 // WithLimiter makes the Transport use the limits of l, which may be shared with others, instead of limits of its own. It excludes
-// [WithLimit], [WithAdaptive], [WithMaxQueue], [WithDeadlineOrder], [WithMaxKeys] and [WithDryRun]. With [WithHooks] beside it, the hooks
-// of l are called first, and then those of the Transport for its own requests. [WithLogger] replaces the logger of l for these requests.
+// [WithLimit], [WithAdaptive], [WithAdaptiveInFlight], [WithMaxQueue], [WithDeadlineOrder], [WithMaxKeys] and [WithDryRun]. With
+// [WithHooks] beside it, the hooks of l are called first, and then those of the Transport for its own requests. [WithLogger]
+// replaces the logger of l for these requests.
 func WithLimiter(l *Limiter) Option {
 	return option{ofTransport, "WithLimiter", func(c *config) {
 		c.limiter = l
@@ -254,8 +256,9 @@ func WithDeadlineOrder(age time.Duration) Option {
 // the one that would be kept the longest. So servers cannot keep other hosts out, however many of their names ask for a pause. If no
 // bucket can be forgotten, a request with a new key is rejected with [ReasonKeys].
 //
-// What servers reported is counted separately: at most n hosts, each with one set of keys and one family of paths, and at most 64
-// MB. If there is no room, the least important of it is forgotten; a refusal always finds room.
+// What servers reported is counted separately: at most n entries, each for one host, one set of keys and one kind of request
+// there, such as those to one family of paths, and at most 64 MB. If there is no room, the least important of it is forgotten; a
+// refusal always finds room.
 func WithMaxKeys(n int) Option {
 	return option{ofLimiter, "WithMaxKeys", func(c *config) {
 		c.maxKeys = n
@@ -295,8 +298,8 @@ func WithExempt(f func(*http.Request) bool) Option {
 
 // WithDryRun makes the Transport count what would happen, without delaying or rejecting requests. A request that would wait
 // is sent immediately. Its place in the queue stays taken, and it is charged, until and when a real run would send it. So the figures are
-// the same as in a real run, also with priorities and [WithMaxQueue], as far as servers respond alike. Only an end of a request's context while it
-// would wait has no effect. GrantEvent.Waited is what was planned when the request came, a lower bound as WaitEvent.Wait is.
+// the same as in a real run, also with priorities and [WithMaxQueue], as far as servers respond alike. Only an end of a request's context
+// while it would wait has no effect. GrantEvent.Waited is what was planned when the request came, a lower bound as WaitEvent.Wait is.
 func WithDryRun() Option {
 	return option{ofTransport, "WithDryRun", func(c *config) { c.dry = true }}
 }

@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -73,6 +75,27 @@ func TestBadOptionIsNamedWithItsValue(t *testing.T) {
 		for _, want := range c.want {
 			require.ErrorContains(t, err, want)
 		}
+	}
+}
+
+// The documentation of NewLimiter lists the options that it takes, and that of WithLimiter those that have no effect beside it.
+func TestOptionsOfALimiterAreListed(t *testing.T) {
+	between := func(file, from, to string) string {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		_, rest, _ := strings.Cut(string(text), from)
+		list, _, found := strings.Cut(rest, to)
+		require.True(t, found, file)
+		return list
+	}
+	taken := between("blocking.go", "\n// NewLimiter ", "\nfunc ")
+	excluded := between("options.go", " It excludes\n", ".")
+	options := regexp.MustCompile(`option\{(of\w+), "(\w+)"`).FindAllStringSubmatch(between("options.go", "", "\nfunc (c *config) validate"), -1)
+	require.Greater(t, len(options), 15)
+	for _, o := range options {
+		name := "[" + o[2] + "]"
+		require.Equal(t, o[1] != "ofTransport", strings.Contains(taken, name), "NewLimiter and %s", o[2])
+		require.Equal(t, o[1] == "ofLimiter" || o[2] == "WithDryRun", strings.Contains(excluded, name), "WithLimiter and %s", o[2])
 	}
 }
 

@@ -187,6 +187,22 @@ func TestPresetsKeepApartWhatTheirAPIsCountApart(t *testing.T) {
 			{"small", 20, time.Minute, path("POST", "https://generativelanguage.googleapis.com/v1beta/models/pro:generateContent"), wait},
 			{"large", 200, time.Minute, path("POST", "https://generativelanguage.googleapis.com/v1beta/models/flash:generateContent"), wait},
 		}, 20, 0},
+		"Bedrock, models": {5 * time.Minute, []part{
+			{"small", 20, time.Minute, path("POST", "https://bedrock-runtime.us-east-1.amazonaws.com/model/anthropic.claude-v2%3A1/converse"), wait},
+			{"large", 200, time.Minute, path("POST", "https://bedrock-runtime.us-east-1.amazonaws.com/model/anthropic.claude-v2%3A0/converse"), wait},
+		}, 20, 0},
+		"Databricks, endpoints": {5 * time.Minute, []part{
+			{"small", 20, time.Minute, path("POST", "https://x.cloud.databricks.com/serving-endpoints/a/invocations"), wait},
+			{"large", 200, time.Minute, path("POST", "https://x.cloud.databricks.com/serving-endpoints/b/invocations"), wait},
+		}, 20, 0},
+		"Groq, models": {5 * time.Minute, []part{
+			{"small", 20, time.Minute, model("https://api.groq.com/openai/v1/chat/completions", "llama-a"), counts},
+			{"large", 200, time.Minute, model("https://api.groq.com/openai/v1/chat/completions", "llama-b"), counts},
+		}, 6, 0},
+		"Mistral, models": {5 * time.Minute, []part{
+			{"small", 20, time.Minute, model("https://api.mistral.ai/v1/chat/completions", "mistral-a"), wait},
+			{"large", 200, time.Minute, model("https://api.mistral.ai/v1/chat/completions", "mistral-b"), wait},
+		}, 20, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			auto := throttle.WithServerHints(headers.Auto)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -208,8 +209,8 @@ func TestAnAskedWaitHoldsWhateverOtherResponsesReport(t *testing.T) {
 	}
 }
 
-// Responses of a server that accepts everything report that nothing is left, or a limit of 0. Requests that are sent after such a report and
-// are accepted show that it is wrong.
+// Responses of a server that accepts everything report that nothing is left, or a limit of 0. Requests that are sent after such a report
+// and are accepted show that it is wrong.
 func TestAcceptedRequestsContradictReportsThatNothingIsLeft(t *testing.T) {
 	for name, header := range map[string][]string{
 		"a limit of 0":     {"X-RateLimit-Limit", "0", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "60"},
@@ -360,5 +361,47 @@ func TestWindowsWithoutAReportedEndAreUsedWhole(t *testing.T) {
 			require.GreaterOrEqual(t, all, 5*60*20*92/100, "%s, Retry-After %q", client, asks)
 			require.LessOrEqual(t, no, all/20, "%s, Retry-After %q", client, asks)
 		}
+	}
+}
+
+// A log refuses with a bare 429. Once it has done so several times, its limit and how long it is closed are known.
+func TestABareLogIsUsedWellInTheThirdMinute(t *testing.T) {
+	for _, log := range []struct {
+		n   int
+		per time.Duration
+	}{{200, 4 * time.Second}, {100, 10 * time.Second}} {
+		accepted, refused := 0, 0
+		for range 3 {
+			synctest.Test(t, func(t *testing.T) {
+				var mu sync.Mutex
+				var used []time.Time
+				begun := time.Now()
+				tr := throttle.Must(throttle.New(serverFunc(func(*http.Request) *http.Response {
+					time.Sleep(10 * time.Millisecond)
+					mu.Lock()
+					now, status := time.Now(), http.StatusOK
+					used = slices.DeleteFunc(used, func(u time.Time) bool { return now.Sub(u) >= log.per })
+					third := now.Sub(begun) >= 2*time.Minute
+					switch {
+					case len(used) == log.n:
+						if status = http.StatusTooManyRequests; third {
+							refused++
+						}
+					default:
+						if used = append(used, now); third {
+							accepted++
+						}
+					}
+					mu.Unlock()
+					time.Sleep(10 * time.Millisecond)
+					return &http.Response{StatusCode: status, Header: http.Header{}, Body: http.NoBody}
+				})))
+				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+				defer cancel()
+				pressAll(ctx, tr, 16, to(t, "GET", "http://api.example.com/"))
+			})
+		}
+		require.GreaterOrEqual(t, float64(accepted), .9*3*float64(log.n)*float64(time.Minute/log.per), "%d per %s", log.n, log.per)
+		require.LessOrEqual(t, float64(refused), .03*float64(accepted+refused), "%d per %s", log.n, log.per)
 	}
 }

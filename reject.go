@@ -201,7 +201,7 @@ func appendQuoted(b []byte, name string) []byte {
 	return append(append(append(b, '"'), name...), '"')
 }
 
-// appendRest appends when a request could go that was rejected while it waited, or that did not get to.
+// appendRest appends when the request could be sent. A wait of 0 says nothing.
 func appendRest(b []byte, wait time.Duration) []byte {
 	switch wait {
 	case 0:

@@ -17,14 +17,14 @@ import (
 	"github.com/httpthrottle/throttle/internal/quota"
 )
 
-// A sent is what has become of a request that was granted.
+// A sent is a request that was granted and sent, with its response or error.
 type sent struct {
 	kept    *Grant // of a Receipt or a body, which has the request from then on; nil: there is none
 	resp    *http.Response
 	far     reach
 	err     error
 	answer  limiter.Answer
-	more    *bodyHints // reads more of what the server says in the body; nil: the body adds nothing
+	more    *bodyHints // finds more reports in the body; nil: the body adds nothing
 	mayHint bool       // the response may have hints; see the method of that name
 	local   bool       // an inner Transport rejected it
 	ends    bool       // Report or the body says when the request is not in flight any more
@@ -74,11 +74,11 @@ func (t *Transport) learn(req *http.Request, r *limiter.Request, tracked bool, s
 		resp = nil
 	}
 	t.answer(req, resp, s)
-	after := t.judge(r, resp, s)
+	t.judge(r, resp, s)
 	if s.answer.Hints != nil && !r.IsGated() {
 		t.limiter.core.ReportUngated(r, t.gateOf(req), &s.answer)
 	}
-	if resp != nil && (s.more != nil || after && !s.answer.Unsent) {
+	if resp != nil && (s.more != nil || t.limiter.follows && !s.answer.Unsent) {
 		t.follow(req, resp, r, s)
 	}
 	if tracked || s.answer.Unsent {
@@ -89,19 +89,17 @@ func (t *Transport) learn(req *http.Request, r *limiter.Request, tracked bool, s
 	}
 }
 
-// judge asks the limits with Classify for the outcome of a request. It reports whether some limit is to be settled, or given back
-// slots, after the response.
-func (t *Transport) judge(r *limiter.Request, resp *http.Response, s *sent) (after bool) {
+// judge asks the limits with Classify for the outcome of a request.
+func (t *Transport) judge(r *limiter.Request, resp *http.Response, s *sent) {
+	if !t.limiter.judges || s.local {
+		return
+	}
 	charges := r.Charges()
 	for i := range charges {
-		li := charges[i].Limit
-		policy := t.limiter.policyOf(li)
-		after = after || li.Frees || policy.settled()
-		if policy.judge != nil && !s.local {
-			charges[i].Outcome = aimd.Outcome(policy.judge(resp, s.err))
+		if judge := t.limiter.policyOf(charges[i].Limit).judge; judge != nil {
+			charges[i].Outcome = aimd.Outcome(judge(resp, s.err))
 		}
 	}
-	return after
 }
 
 // abort ends an exchange that panicked. No caller gets the response body, so it is closed.
@@ -124,9 +122,9 @@ func (t *Transport) answer(req *http.Request, resp *http.Response, s *sent) {
 		a.Hints, s.more = t.readHints(req, resp)
 	}
 	a.Outcome, a.Unsent = aimd.Outcome(outcomeOf(req.Context(), resp, s.err, a.Hints)), s.far == reachedNoServer
-	if s.err != nil && errors.Is(s.err, ErrThrottled) { // with which the body of a request, too, can fail
+	if s.err != nil && errors.Is(s.err, ErrThrottled) { // the body of a request can fail with it, too
 		s.local = true
-		a.Unsent = a.Unsent || !hasBody(req) && !t.nested() // which would have said so
+		a.Unsent = a.Unsent || !hasBody(req) && !t.nested() // a nested Transport would have reported that
 	}
 	if a.Hints != nil {
 		a.Traits = t.traitsOf(req, len(a.Hints.Quotas) > 0 && t.limiter.core.TriesModels(hostOf(req)))
@@ -141,7 +139,7 @@ func isLocal(resp *http.Response) bool {
 	return local
 }
 
-// outcomeOf is the rule for limits without Classify.
+// outcomeOf returns the outcome of a request for limits without Classify.
 func outcomeOf(ctx context.Context, resp *http.Response, err error, hints *quota.Hints) Outcome {
 	if err != nil || resp == nil {
 		return outcomeOfError(ctx, err)
@@ -195,9 +193,9 @@ func mayBeLocal(req *http.Request, resp *http.Response) bool {
 	return resp.Request != nil && resp.Request != req
 }
 
-// A sampler bounds how many good responses are read until a server first sends rate-limit information, because to look at each
-// header of a response takes about as long as everything else that is done for a request. It is a leaky bucket for each of 64
-// sets of hosts, and holds the instant at which that is empty.
+// A sampler bounds how many good responses are read until a server first sends rate-limit information, because looking at each header of
+// a response takes about as long as all other work for a request. It has a leaky bucket for each of 64 sets of hosts: the instant at which
+// the bucket is empty.
 type sampler [64]atomic.Int64
 
 const (
@@ -212,15 +210,15 @@ func (q *sampler) reads(host string, granted meter.Instant) bool {
 	if empty > granted+(quietBurst-1)*quietEvery {
 		return false
 	}
-	place.CompareAndSwap(empty, max(empty, granted)+quietEvery) // else another response counts, and both are read
+	place.CompareAndSwap(empty, max(empty, granted)+quietEvery) // otherwise another response has counted, and both are read
 	return true
 }
 
 // gave reports whether there was a good response of a host, or of one with the same place.
 func (q *sampler) gave(host string) bool { return q.place(host).Load() > 0 }
 
-// place returns a host's place, which depends on the beginning and the end of its name, because a hash of all of it would take
-// longer than everything else that is done here.
+// place returns the place of a host. It depends on the beginning and the end of the host's name, because a hash of the whole name would
+// take longer than all the rest of a sampler.
 func (q *sampler) place(host string) *atomic.Int64 {
 	var first, last uint64
 	if n := len(host); n >= 8 {
@@ -269,7 +267,7 @@ func (t *Transport) readHints(req *http.Request, resp *http.Response) (*quota.Hi
 		more = &bodyHints{
 			transport: t, ctx: req.Context(), gate: t.gateOf(req), at: now, host: host, status: resp.StatusCode, header: resp.Header.Clone(), signal: signal, hints: w, doubts: new(limiter.Doubts),
 		}
-		w.Final = nil // until the body has the words
+		w.Final = nil // until the body says why
 	}
 	return w, more
 }

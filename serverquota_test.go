@@ -19,7 +19,8 @@ import (
 	"github.com/httpthrottle/throttle/headers"
 )
 
-// A tokenServer has a bucket of 1,000 tokens that refills in 100 s, and charges each request what its header X-Cost says. It keeps the estimate.
+// A tokenServer has a bucket of 1,000 tokens that refills in 100 s, and charges each request what its header X-Cost says. It keeps the
+// estimate.
 type tokenServer struct {
 	left    float64
 	at      time.Time
@@ -268,6 +269,47 @@ func TestAServerQuotaWithoutAKeyIsOfAModel(t *testing.T) {
 				}
 			}
 			require.ElementsMatch(t, c.want, keys)
+		})
+	}
+}
+
+// With headers.Auto, the account of a request is its host and what the vendor counts separately there.
+func TestAServerQuotaIsOfWhatItsVendorCountsSeparately(t *testing.T) {
+	const body = `{"messages":[],"model":"m"}`
+	for url, want := range map[string]string{
+		"https://api.openai.com/v1/responses":                                                                                           "api.openai.com m",
+		"https://x.openai.azure.com/openai/v1/responses":                                                                                "x.openai.azure.com m",
+		"https://api.anthropic.com/v1/messages":                                                                                         "api.anthropic.com m",
+		"https://generativelanguage.googleapis.com/v1beta/models/pro:streamGenerateContent":                                             "generativelanguage.googleapis.com pro",
+		"https://api.groq.com/openai/v1/chat/completions":                                                                               "api.groq.com m",
+		"https://api.cerebras.ai/v1/chat/completions":                                                                                   "api.cerebras.ai m",
+		"https://api.mistral.ai/v1/chat/completions":                                                                                    "api.mistral.ai m",
+		"https://x.cloud.databricks.com/serving-endpoints/chat/completions":                                                             "x.cloud.databricks.com chat m",
+		"https://adb-1.2.azuredatabricks.net/serving-endpoints/e/invocations":                                                           "adb-1.2.azuredatabricks.net e m",
+		"https://bedrock-runtime.eu-west-1.amazonaws.com/openai/v1/chat/completions":                                                    "bedrock-runtime.eu-west-1.amazonaws.com m",
+		"https://bedrock-mantle.us-east-1.api.aws/v1/responses":                                                                         "bedrock-mantle.us-east-1.api.aws m",
+		"https://s3.eu-west-1.amazonaws.com/model/x":                                                                                    "s3.eu-west-1.amazonaws.com",
+		"https://sts.us-east-1.api.aws/model/x":                                                                                         "sts.us-east-1.api.aws",
+		"https://bedrock-runtime.us-west-2.amazonaws.com/model/anthropic.claude-v2%3A1/converse":                                        "bedrock-runtime.us-west-2.amazonaws.com anthropic.claude-v2:1 m",
+		"https://bedrock-runtime.us-west-2.amazonaws.com/model/arn%3Aaws%3Abedrock%3Aus-west-2%3A1%3Ainference-profile%2Fus.a/converse": "bedrock-runtime.us-west-2.amazonaws.com arn:aws:bedrock:us-west-2:1:inference-profile/us.a m",
+	} {
+		inBubble(t, "", func(t *testing.T) {
+			tr, err := throttle.New(new(tokenServer), throttle.WithServerHints(headers.Auto), throttle.WithLimit(throttle.ServerQuota("tokens", throttle.Cost(costHeader))))
+			require.NoError(t, err)
+			for range 2 { // of which the first passes no gate
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+				require.NoError(t, err)
+				req.Header.Set("X-Cost", "10")
+				req.Header.Set("Content-Type", "application/json")
+				resp, err := tr.RoundTrip(req)
+				require.NoError(t, err)
+				resp.Body.Close()
+			}
+			var keys []string
+			for b := range tr.Limiter().Buckets() {
+				keys = append(keys, b.Key)
+			}
+			require.Equal(t, []string{want}, keys, url)
 		})
 	}
 }

@@ -91,6 +91,10 @@ func TestEachLimitSettlesByItself(t *testing.T) {
 		assert.Equal(t, map[string]float64{"window": 93, "hour": 86, "pace": -7, "plain": 95, "learning": 43}, at)
 		assert.Equal(t, throttle.SettleEvent{Place: throttle.Place{Context: events[1].Context, Limit: "hour", Key: "api.example.com"}, Charged: 5, Cost: 14}, events[1])
 		assert.Len(t, events, 4)
+		for i, want := range [][2]uint64{{5, 7}, {5, 14}, {5, 7}, {0, 0}, {5, 7}, {0, 0}} { // the last one is that of servers
+			limit := tr.Limiter().Limits()[i]
+			assert.Equal(t, want, [2]uint64{limit.Estimated, limit.Settled}, limit.Name)
+		}
 	})
 }
 

@@ -15,16 +15,16 @@ import (
 type Outage uint8
 
 const (
-	// OutageReject rejects requests with [ReasonStore].
+	// OutageReject rejects requests with ReasonStore.
 	OutageReject Outage = iota
 	// OutageLocalShare lets each process use its even share of the rate, without bursts. The number of processes is the one that
-	// the store reported in the 10 s before the outage, or that of [ExpectProcesses] if it is larger. The share of an [InFlight]
+	// the store reported in the 10 s before the outage, or that of ExpectProcesses if it is larger. The share of an InFlight
 	// limit is n divided by the number of processes that had slots or waited for some, rounded down, and at least 1. A process
 	// that knows no number of processes rejects requests.
 	//
 	// So set ExpectProcesses. Without it, the number is an estimate that is up to 10 s old, each process has its own, and
 	// processes that did not use the store in that time have none: in tests, all processes together used 0.2 to 1.6 of the rate.
-	// [WithLogger] warns of that when the limit is made.
+	// WithLogger warns of that when the limit is made.
 	OutageLocalShare
 	// OutagePass sends all requests.
 	OutagePass
@@ -74,7 +74,7 @@ const (
 // leased are used in any case.
 //
 // The tokens of an InFlight limit are slots. When a request ends, the next request of its process takes its slot. A slot that
-// was unused for 100 to 200 ms is returned to the store. If other processes wait, so is each slot above the process's even share
+// was unused for 100 to 200 ms, and that no waiting request will use soon, is returned to the store. If other processes wait, so is each slot above the process's even share
 // when its request ends. A process renews its slots every 3 s. If it dies or cannot reach the store, its slots are free for
 // others 10 s after its latest call. So if a process is stopped or disconnected for longer than that while its requests
 // continue, more than n requests are in flight until they end. Afterwards the process takes no slots until the store has some.

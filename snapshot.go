@@ -308,14 +308,22 @@ func restoreAccount(a *quota.Account, s *saved.Server, since int64, now meter.In
 // one that is killed meanwhile, finds the old Snapshot or the new one, whole: the file is written beside the old one, under a
 // name of its own, flushed to the disk and then renamed. So a save at intervals and one at the end of the program do not disturb
 // each other; the save that ends last counts.
-func (l *Limiter) SaveFile(name string) (err error) {
+func (l *Limiter) SaveFile(name string) error {
 	text, err := json.Marshal(l.Snapshot())
+	if err == nil {
+		err = replaceFile(name, text)
+	}
 	if err != nil {
 		return fmt.Errorf("throttle: SaveFile: %w", err)
 	}
+	return nil
+}
+
+// replaceFile writes a file as SaveFile documents.
+func replaceFile(name string, text []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*.tmp")
 	if err != nil {
-		return fmt.Errorf("throttle: SaveFile: %w", err)
+		return err
 	}
 	_, err = f.Write(text)
 	err = errors.Join(err, f.Sync(), f.Close())
@@ -324,9 +332,8 @@ func (l *Limiter) SaveFile(name string) (err error) {
 	}
 	if err != nil {
 		_ = os.Remove(f.Name())
-		return fmt.Errorf("throttle: SaveFile: %w", err)
 	}
-	return nil
+	return err
 }
 
 // LoadFile restores what [Limiter.SaveFile] wrote, as [Limiter.Restore] does. A file that does not exist is not an error, because

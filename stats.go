@@ -126,17 +126,19 @@ type LimitStats struct {
 	HeldUntil time.Time `json:"held_until,omitzero"` // the latest end of the holds of all keys; zero: none is held
 
 	// Counters
-	Granted  uint64         `json:"granted"`  // requests that it was charged for
-	Undone   uint64         `json:"undone"`   // of these, the ones that were never used; see Stats
-	Delayed  uint64         `json:"delayed"`  // requests granted after a wait for this limit
-	Canceled uint64         `json:"canceled"` // requests whose context ended while they waited for this limit
-	Rejected Counts[Reason] `json:"rejected"` // requests rejected because of this limit
-	Waits    Waits          `json:"waits"`    // the waits of Delayed
-	Charged  uint64         `json:"charged"`  // tokens charged, including those by which a settlement raised a cost
-	Returned uint64         `json:"returned"` // tokens of Charged that were given back; for InFlight, slots that are free again
-	Holds    uint64         `json:"holds"`    // holds set
-	Retunes  Counts[Cause]  `json:"retunes"`  // changes of learned rates
-	Evicted  uint64         `json:"evicted"`  // keys forgotten before they were full again, to make room
+	Granted   uint64         `json:"granted"`   // requests that it was charged for
+	Undone    uint64         `json:"undone"`    // of these, the ones that were never used; see Stats
+	Delayed   uint64         `json:"delayed"`   // requests granted after a wait for this limit
+	Canceled  uint64         `json:"canceled"`  // requests whose context ended while they waited for this limit
+	Rejected  Counts[Reason] `json:"rejected"`  // requests rejected because of this limit
+	Waits     Waits          `json:"waits"`     // the waits of Delayed
+	Charged   uint64         `json:"charged"`   // tokens charged, including those by which a settlement raised a cost
+	Returned  uint64         `json:"returned"`  // tokens of Charged that were given back; for InFlight, slots that are free again
+	Estimated uint64         `json:"estimated"` // tokens that requests were charged at first, of those whose cost was settled
+	Settled   uint64         `json:"settled"`   // tokens that these did cost
+	Holds     uint64         `json:"holds"`     // holds set
+	Retunes   Counts[Cause]  `json:"retunes"`   // changes of learned rates
+	Evicted   uint64         `json:"evicted"`   // keys forgotten before they were full again, to make room
 }
 
 // Waits is a histogram of the waits of the requests that had to wait.
@@ -167,7 +169,7 @@ func (l *Limiter) limitStatsLocked(li *bucket.Limit, now meter.Instant) LimitSta
 	s := LimitStats{
 		Name: li.Name, Kind: l.policyOf(li).kind.name, Keyed: li.Keyed || li.Gates, Waiting: c.Waiting, InFlight: li.InFlight(),
 		Granted: c.Granted, Undone: c.Undone, Delayed: c.Delayed, Canceled: c.Canceled, Rejected: countsOf[Reason](c.Refused[:]), Waits: Waits(c.Waits),
-		Charged: c.Charged, Returned: c.Returned, Holds: c.Holds, Retunes: countsOf[Cause](c.Retunes[:]), Evicted: c.Evicted,
+		Charged: c.Charged, Returned: c.Returned, Estimated: c.Estimated, Settled: c.Settled, Holds: c.Holds, Retunes: countsOf[Cause](c.Retunes[:]), Evicted: c.Evicted,
 	}
 	if b := li.Single; b != nil {
 		s.Capacity = b.Capacity()
@@ -315,7 +317,7 @@ type LastRefusal struct {
 // FinalStats is a refusal that no waiting ends; see [ReasonFinal].
 type FinalStats struct {
 	Code    string    `json:"code"`    // as in FinalError
-	Message string    `json:"message"` //
+	Message string    `json:"message"` // as in FinalError
 	Since   time.Time `json:"since"`
 	AskAt   time.Time `json:"ask_at"` // from then on, the next request is sent, to ask whether it still holds
 }
@@ -448,7 +450,7 @@ type StoreStats struct {
 	Faulty   uint64 `json:"faulty"`   // asks that failed although the store decided others, for example because a state is unreadable
 	Differs  uint64 `json:"differs"`  // asks that were decided by the stricter rule of another process
 
-	Latency Waits `json:"latency"` // of calls that returned before the [StoreTimeout]
+	Latency Waits `json:"latency"` // of calls that returned before the StoreTimeout
 }
 
 // Stores returns the state of each [store.Store], in the order of the limits that use them. It returns nothing without a [Shared]

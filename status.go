@@ -30,7 +30,7 @@ func meaningOf(status int) meaning {
 
 const statusOverloaded = 529 // in no RFC; Anthropic and others send it
 
-// outcomeOfClass is the outcome of a response that has nothing to do with limits.
+// outcomeOfClass returns the outcome of a response that has nothing to do with limits.
 func outcomeOfClass(status int) Outcome {
 	switch {
 	case status >= 500:

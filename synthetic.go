@@ -15,7 +15,7 @@ import (
 
 type localKey struct{}
 
-// A synthetic is a response that was made here, with all that it refers to: one allocation. The context of its Request
+// A synthetic is a response that was made here, in one allocation with all that it refers to. The context of its Request
 // marks it, and names the response, because that Request, and with it the mark, may be sent again.
 type synthetic struct {
 	context.Context // of the request that was rejected
@@ -157,8 +157,8 @@ func appendSeconds(b []byte, ms int64) []byte {
 	return bytes.TrimRight(b, "0")
 }
 
-// shaped returns the response of the user's shape to a rejection, or the default if that is nil. What is missing of a whole
-// response is filled in.
+// shaped returns the response of the user's shape to a rejection, or the default if that is nil. It fills in what a whole response must
+// have.
 func (r *Rejection) shaped(req *http.Request, shape func(*Rejection, *http.Request) *http.Response) *http.Response {
 	made := shape(r, req)
 	if made == nil {

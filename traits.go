@@ -6,13 +6,14 @@ import (
 	"hash/maphash"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/httpthrottle/throttle/headers"
 	"github.com/httpthrottle/throttle/internal/quota"
 )
 
-// This file is what a server may count a request by, besides its host and the keys of the limits.
+// This file finds the traits by which a server may count a request, besides its host and the keys of the limits.
 
 // credentials are the headers by which clients say who they are, the most usual ones first.
 var credentials = [...]string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Private-Token"}
@@ -65,7 +66,7 @@ func partsOf(req *http.Request, parts []headers.Part) (all string) {
 	for _, p := range parts {
 		part := ""
 		if p.After != "" {
-			part = segmentAfter(req.URL.Path, p.After)
+			part = segmentAfter(req.URL.EscapedPath(), p.After)
 		} else {
 			part = memberOf(req, p.Member)
 		}
@@ -80,13 +81,16 @@ func partsOf(req *http.Request, parts []headers.Part) (all string) {
 	return all
 }
 
-// segmentAfter returns the segment of a path that follows another one, up to a colon; "": there is none.
+// segmentAfter returns the segment of an escaped path that follows another one, up to a colon, without escapes; "": there is none.
 func segmentAfter(path, before string) string {
 	for path != "" {
 		segment, rest, _ := strings.Cut(path, "/")
 		if segment == before {
 			segment, _, _ = strings.Cut(rest, "/")
 			segment, _, _ = strings.Cut(segment, ":")
+			if text, err := url.PathUnescape(segment); err == nil {
+				return text
+			}
 			return segment
 		}
 		path = rest
@@ -137,11 +141,11 @@ func isJSONType(contentType string) bool {
 	return kind == "application/json" || strings.HasSuffix(kind, "+json")
 }
 
-// traits are those of a request.
+// traits are the traits of a request whose model is not known.
 type traits http.Request
 
-// The traits, of which a server that counts by path has mostly few first: the number of segments after the first that names a resource,
-// and each of these.
+// The traits: the model, the number of segments of the path after the first one that names a resource, and each of these segments. A
+// server that counts by path mostly counts by the first few of them.
 const (
 	traitModel = iota
 	traitLength

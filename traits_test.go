@@ -55,6 +55,7 @@ func TestPartsOfARequest(t *testing.T) {
 	for url, want := range map[string]string{
 		"http://h/v1/models/pro:generateContent": "pro m",
 		"http://h/channels/12/messages":          "12 m",
+		"http://h/models/a%3A1%2Fb:generate":     "a:1/b m",
 		"http://h/models":                        "m",
 		"http://h/v1/submodels/x":                "m",
 	} {

@@ -249,7 +249,7 @@ func (t *Transport) enterByGate(o *overrides, req *http.Request, r *limiter.Requ
 	return granted, err
 }
 
-// prepare adds the charges of a request, and its keys to that of its gate, if it passes one.
+// prepare adds the charges of a request, and its keys to the key of its gate, if it passes one.
 func (t *Transport) prepare(o *overrides, req *http.Request, r *limiter.Request, gate *quota.Key) {
 	if t.plain != nil && o == noOverrides {
 		r.AddAll(t.plain)
@@ -258,8 +258,8 @@ func (t *Transport) prepare(o *overrides, req *http.Request, r *limiter.Request,
 	}
 }
 
-// accountOf returns by what a server counts a request in a unit of its own: the host, and the parts by which the API is known to count
-// requests separately.
+// accountOf returns the account in which a server counts a request in a unit of its own: the host, and the parts of the request by which
+// the API is known to count separately.
 func (t *Transport) accountOf(req *http.Request, host string, gate *quota.Key) string {
 	apart := ""
 	switch {
@@ -327,12 +327,16 @@ func closeBody(req *http.Request) {
 	}
 }
 
-// charge adds what a request costs in each limit, and its keys to those of its gate.
+// charge adds the charge of a request in each limit, and its keys to the key of its gate, if it passes one.
 func (t *Transport) charge(o *overrides, req *http.Request, r *limiter.Request, gate *quota.Key) {
 	key, shared := t.keyOf(o, req), t.costOf(o, req)
 	host, account := "", ""
 	if t.byHost {
-		host = orNoKey(ByHost(req))
+		if gate != nil {
+			host = orNoKey(gate.Host)
+		} else {
+			host = orNoKey(ByHost(req))
+		}
 		account = t.accountOf(req, host, gate)
 	}
 	policies := t.limiter.own()

@@ -16,28 +16,27 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
-// A downServer could not be connected to the last time. Such an attempt costs no tokens, so limits alone would not bound how
-// often the server is dialed: attempts leave one by one, at the slowest rate of the limits that they fall under, until one gets
-// through. A request does not wait for an attempt of its own: the error of the first one that fails while the request waits is
-// its error too, so that a server that is down never looks like a long wait.
+// A downServer is a server to which the last attempt to connect failed. Such an attempt costs no tokens, so limits alone would not
+// bound how often the server is dialed. Attempts are made one by one, at the slowest rate of the limits that apply, until one succeeds. A
+// request does not wait for an attempt of its own: the first one that fails while the request waits gives the request its error, so that a
+// server that is down never looks like a long wait.
 type downServer struct {
 	err     error // of the last attempt
 	failed  meter.Instant
 	tried   meter.Instant // when the last attempt was made
-	changed chan struct{} // closed with each attempt that fails, and when one got through
+	changed chan struct{} // closed with each attempt that fails, and when one succeeds
 }
 
 const (
-	slowestAttempts   = int64(time.Second) / 10 // is the longest between two attempts, where a limit has a rate
-	unlimitedAttempts = int64(time.Second) / 5  // is the time between two, where only server hints would report a rate
-	downStale         = int64(time.Minute)      // a server that was not tried for this long is forgotten
+	slowestAttempts   = int64(time.Second) / 10 // the longest time between two attempts, where a limit has a rate
+	unlimitedAttempts = int64(time.Second) / 5  // the time between two, where only server hints may report a rate
+	downStale         = int64(time.Minute)      // after this time without an attempt, a server is forgotten
 
-	// maxDown is how many servers are remembered that could not be connected to. Requests to others are charged, and leave
-	// as the limits allow.
+	// maxDown is how many such servers are remembered. Requests to others are charged, and sent as the limits allow.
 	maxDown = 1024
 )
 
-// serverOf returns what is dialed for a request.
+// serverOf returns the server that is dialed for a request.
 func serverOf(req *http.Request) string {
 	if req.URL == nil {
 		return ""
@@ -45,8 +44,8 @@ func serverOf(req *http.Request) string {
 	return req.URL.Host
 }
 
-// gap returns the time between two such requests at the slowest rate of the limits that apply, and at most a tenth of a
-// second. If none of them has a rate, it is unlimitedAttempts, or 0 without server hints: then attempts are not paced.
+// gap returns the time between two attempts: by the slowest rate of the limits that apply, but at most slowestAttempts. If none of the
+// limits has a rate, it is unlimitedAttempts, or 0 without server hints: then attempts are not paced.
 func (t *Transport) gap(r *limiter.Request) int64 {
 	longest := t.limiter.core.Longest(r)
 	if longest == 0 {
@@ -106,8 +105,8 @@ func (c *connections) down(server string) bool {
 	return c.hosts[server] != nil
 }
 
-// try decides about a request that arrived then: it may be sent (no channel, no error), it has failed with an attempt that was
-// made meanwhile (no channel), or it waits until due or a change. The error is that of the last attempt then.
+// try decides about a request: it may be sent (no channel, no error), it has failed with an attempt that was made since it arrived (no
+// channel), or it waits until due or a change. The error is that of the last attempt.
 func (c *connections) try(server string, now, arrived meter.Instant, gap int64) (changed <-chan struct{}, due meter.Instant, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -185,12 +184,12 @@ func (c *connections) purgeStale(now meter.Instant) {
 // first response. When a server goes down, the requests under way are charged, and the ones after them are not.
 type connections struct {
 	answered atomic.Bool   // there was a response
-	tracing  atomic.Uint32 // one of the below
-	failing  atomic.Int32  // how many there are in hosts
+	tracing  atomic.Uint32 // one of the constants below
+	failing  atomic.Int32  // the number of hosts
 
 	mu    sync.Mutex
-	hosts map[string]*downServer // those that could not be connected to the last time
-	purge meter.Instant          // when those are to be forgotten that were not tried for long
+	hosts map[string]*downServer // to which the last attempt to connect failed
+	purge meter.Instant          // when to forget servers without an attempt for long
 }
 
 // A reach is how far a request got.
@@ -199,7 +198,7 @@ type reach uint8
 const (
 	reachedServer   reach = iota // as far as is known
 	reachedNoServer              // certainly
-	reachedNoBase                // no Transport has handed it on, which is no news of a server
+	reachedNoBase                // a Transport did not pass it on, which says nothing about the server
 )
 
 const (
@@ -208,7 +207,7 @@ const (
 	tracingIgnored        // the base does not: only the error shows what happened
 )
 
-// learn sets what is known of a base before it is used.
+// learn notes what is known of a base before it is used.
 func (c *connections) learn(base http.RoundTripper) {
 	switch b := base.(type) {
 	case *http.Transport:
@@ -224,7 +223,7 @@ type trace struct {
 	got   atomic.Bool // a connection
 }
 
-// forward hands a request to the base, given what it has paid, and reports how far it got.
+// forward passes a request that was granted to the base, and reports how far it got.
 func (t *Transport) forward(req *http.Request, r *limiter.Request) (*http.Response, reach, error) {
 	if !t.connections.answered.Load() || t.connections.failing.Load() > 0 {
 		return t.forwardWarily(req, r)

@@ -17,8 +17,8 @@ type Dialect struct {
 	// Name is for people.
 	Name string
 
-	// Hosts are the hosts that use it, such as "api.example.com", or "*.example.com" for all of its subdomains. They matter only
-	// if several dialects are in use.
+	// Hosts are the hosts that use it, such as "api.example.com", "*.example.com" for all of its subdomains, or "api.*.example.com",
+	// where * is one label, such as a region. They matter only if several dialects are in use.
 	Hosts []string
 
 	// MinWait is how long to wait after a refusal whose end neither Retry-After nor an empty bucket reports. 0 means that the
@@ -51,11 +51,11 @@ type Dialect struct {
 
 // A Part is a part of a request: either a segment of the path, or a member of the body.
 type Part struct {
-	// After is a segment of the path. The part is the next one, up to a colon: after "models", gemini-pro of
+	// After is a segment of the path. The part is the next one, up to a colon that is not escaped: after "models", gemini-pro of
 	// /v1/models/gemini-pro:generateContent.
 	After string
 
-	// Member is a member of a JSON body that is an object, with a string as its value. It is read only if [http.Request.GetBody] is set, so
+	// Member is a member of a JSON body that is an object, with a string as its value. It is read only if Request.GetBody is set, so
 	// that the body itself is not consumed.
 	Member string
 }

@@ -93,7 +93,7 @@ func TestASentenceSaysWhenToTryAgain(t *testing.T) {
 		"Your token limit is 5s. Entry in 5s does not say it":   {},
 	} {
 		body := []byte(`{"error":{"message":"` + sentence + `","code":"rate_limit_exceeded"}}`)
-		for _, preset := range []headers.Preset{headers.OpenAI, headers.AzureOpenAI} {
+		for _, preset := range []headers.Preset{headers.OpenAI, headers.AzureOpenAI, headers.Groq, headers.Cerebras} {
 			got := preset.Dialect().Parse(429, http.Header{}, body, now)
 			assert.Equal(t, want, got.RetryAfter, sentence)
 			assert.Equal(t, "rate_limit_exceeded", got.Reason)

@@ -15,16 +15,21 @@ const (
 	AWS         Preset = "aws"
 	AzureARM    Preset = "azure-arm"
 	AzureOpenAI Preset = "azure-openai"
+	Bedrock     Preset = "bedrock"
 	Binance     Preset = "binance"
+	Cerebras    Preset = "cerebras"
+	Databricks  Preset = "databricks"
 	Discord     Preset = "discord"
 	Docker      Preset = "docker"
 	GitHub      Preset = "github"
 	GitLab      Preset = "gitlab"
 	Google      Preset = "google"
+	Groq        Preset = "groq"
 	HubSpot     Preset = "hubspot"
 	Jira        Preset = "jira"
 	Linear      Preset = "linear"
 	Meta        Preset = "meta"
+	Mistral     Preset = "mistral"
 	Okta        Preset = "okta"
 	OpenAI      Preset = "openai"
 	Problem     Preset = "problem+json" // problem documents (RFC 9457) of the draft's types, from any host
@@ -42,8 +47,9 @@ const (
 // Presets returns the presets of single APIs.
 func Presets() []Preset {
 	return []Preset{
-		AmazonSP, Anthropic, Auth0, AWS, AzureARM, AzureOpenAI, Binance, Discord, Docker, GitHub, GitLab, Google, HubSpot, Jira,
-		Linear, Meta, Okta, OpenAI, Problem, Riot, Salesforce, Sentry, Shopify, Slack, Stripe, Twilio, Yelp, Zendesk,
+		AmazonSP, Anthropic, Auth0, AWS, AzureARM, AzureOpenAI, Bedrock, Binance, Cerebras, Databricks, Discord, Docker, GitHub, GitLab,
+		Google, Groq, HubSpot, Jira, Linear, Meta, Mistral, Okta, OpenAI, Problem, Riot, Salesforce, Sentry, Shopify, Slack, Stripe,
+		Twilio, Yelp, Zendesk,
 	}
 }
 
@@ -184,6 +190,28 @@ func modelPreset(p Preset) Dialect {
 					"You have reached your specified *", "Your credit balance is too low*",
 				}}}, Final: true, Reason: "billing"},
 			},
+		}
+	case Bedrock: // https://docs.aws.amazon.com/bedrock/latest/userguide/quotas.html
+		return Dialect{
+			Hosts: []string{"bedrock-runtime.*.amazonaws.com", "bedrock-runtime-fips.*.amazonaws.com", "bedrock-mantle.*.api.aws"},
+			Parts: []Part{{After: "model"}, {Member: "model"}}, // in the body of the APIs that are compatible with OpenAI's
+			Rules: awsRules(),
+		}
+	case Databricks: // https://docs.databricks.com/aws/machine-learning/foundation-model-apis/limits
+		return Dialect{
+			Hosts:   []string{"*.cloud.databricks.com", "*.azuredatabricks.net", "*.gcp.databricks.com"},
+			Parts:   []Part{{After: "serving-endpoints"}, {Member: "model"}}, // which is the endpoint for clients of OpenAI
+			Members: []Field{{Name: "error_code", Role: RoleReason}},
+		}
+	case Groq: // https://console.groq.com/docs/rate-limits
+		return Dialect{Hosts: []string{"api.groq.com"}, Parts: []Part{{Member: "model"}}, Members: reason}
+	case Cerebras: // https://inference-docs.cerebras.ai/support/rate-limits
+		return Dialect{Hosts: []string{"api.cerebras.ai"}, Parts: []Part{{Member: "model"}}, Members: reason}
+	case Mistral: // https://docs.mistral.ai/deployment/ai-studio/tier: each model has limits of its own
+		return Dialect{
+			Hosts:   []string{"api.mistral.ai", "codestral.mistral.ai"},
+			Parts:   []Part{{Member: "model"}},
+			Members: []Field{{Name: "type", Role: RoleReason}},
 		}
 	}
 	return Dialect{}

@@ -65,6 +65,17 @@ func TestPresetsKnowTheirAPIs(t *testing.T) {
 			nil, true, unknown, "",
 		},
 		{
+			"a header", headers.Bedrock, 400, "", []string{"x-amzn-ErrorType: ThrottlingException:http://internal.amazon.com/"}, true, unknown, "",
+		},
+		{
+			"without a time", headers.Databricks, 429, `{"error_code":"REQUEST_LIMIT_EXCEEDED","message":"Exceeded workspace output tokens per minute rate limit"}`,
+			nil, true, unknown, "REQUEST_LIMIT_EXCEEDED",
+		},
+		{
+			"without a time", headers.Mistral, 429, `{"object":"error","message":"Requests rate limit exceeded","type":"rate_limited","code":"1300"}`,
+			nil, true, unknown, "rate_limited",
+		},
+		{
 			"another error", headers.AWS, 400, `{"__type":"ValidationException","message":"ThrottlingException"}`, nil, false, seconds(0), "",
 		},
 		{

@@ -45,8 +45,9 @@ func (d *Dialect) validate() error {
 		fault("MinWait %v is negative", d.MinWait)
 	}
 	for _, host := range d.Hosts {
-		if name := strings.TrimPrefix(host, "*."); name == "" || strings.ContainsAny(name, "*/: ") {
-			fault("host %q is neither a host nor *. and a host", host)
+		name := strings.Replace(strings.TrimPrefix(host, "*."), ".*.", ".", 1)
+		if name == "" || strings.ContainsAny(name, "*/: ") || strings.Count(host, "*") > 1 {
+			fault("host %q is neither a host nor *. and a host, nor a host with a * for one label", host)
 		}
 	}
 	for _, f := range append(d.Fields[:len(d.Fields):len(d.Fields)], d.Members...) {
@@ -77,6 +78,23 @@ type Reader struct {
 	other *Dialect // for hosts that no dialect claims
 	hosts map[string]*Dialect
 	below map[string]*Dialect // *.host
+	among []among
+}
+
+// An among is the hosts that differ in one label.
+type among struct {
+	before, after string // with their dots
+	dialect       *Dialect
+}
+
+// has reports whether a host is one of them.
+func (a *among) has(host string) bool {
+	label, ok := strings.CutPrefix(host, a.before)
+	if !ok {
+		return false
+	}
+	label, ok = strings.CutSuffix(label, a.after)
+	return ok && label != "" && !strings.Contains(label, ".")
 }
 
 // NewReader returns a Reader of the hints. Without hints it reads what Parse reads. Dialects are copied. The error names every
@@ -112,7 +130,7 @@ func NewReader(hints ...Hint) (*Reader, error) {
 			r.claim(new(p.Dialect()))
 		}
 	} else if named == 1 {
-		r.hosts, r.below = nil, nil
+		r.hosts, r.below, r.among = nil, nil, nil
 	}
 	return r, nil
 }
@@ -122,6 +140,10 @@ func (r *Reader) claim(d *Dialect) {
 	for _, host := range d.Hosts {
 		hosts := r.hosts
 		name, open := strings.CutPrefix(strings.ToLower(host), "*.")
+		if before, after, ok := strings.Cut(name, ".*."); ok {
+			r.among = append(r.among, among{before + ".", "." + after, d})
+			continue
+		}
 		if open {
 			hosts = r.below
 		}
@@ -172,7 +194,7 @@ func (r *Reader) WantsBody(host string, status int, h http.Header) bool {
 	return d.wantsBody(status, h)
 }
 
-// Parts returns the parts of requests to that host by which they are counted separately; see [Dialect.Parts]. The slice is not to be changed.
+// Parts returns the parts of requests to that host by which they are counted separately; see [Dialect.Parts]. Do not change the slice.
 func (r *Reader) Parts(host string) []Part {
 	if d := r.dialect(host); d != nil {
 		return d.Parts
@@ -185,12 +207,17 @@ func (r *Reader) dialect(host string) *Dialect {
 	if r == nil {
 		return nil
 	}
-	if len(r.hosts)+len(r.below) == 0 {
+	if len(r.hosts)+len(r.below)+len(r.among) == 0 {
 		return r.other
 	}
 	host = bareHost(host)
 	if d := r.hosts[host]; d != nil {
 		return d
+	}
+	for i := range r.among {
+		if a := &r.among[i]; a.has(host) {
+			return a.dialect
+		}
 	}
 	for rest := host; ; {
 		_, below, found := strings.Cut(rest, ".")

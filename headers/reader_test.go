@@ -28,6 +28,15 @@ func TestHostsChooseAmongDialects(t *testing.T) {
 		assert.Equal(t, want, which(both, host), host)
 	}
 
+	regions := headers.Dialect{Name: "regions", MinWait: 3, Hosts: []string{"API.*.b.com", "x.*.c.com"}}
+	among, err := headers.NewReader(a, regions)
+	require.NoError(t, err)
+	for host, want := range map[string]time.Duration{
+		"api.x.b.com": 3, "api.X.b.com:443": 3, "api.x.y.b.com": 1, "api..b.com": 1, "api.b.com": 1, "xapi.x.b.com": 1, "api.x.b.com.org": 1,
+	} {
+		assert.Equal(t, want, which(among, host), host)
+	}
+
 	one, err := headers.NewReader(b)
 	require.NoError(t, err)
 	assert.Equal(t, time.Duration(2), which(one, "127.0.0.1:1234"), "a single dialect is for every host")
@@ -85,14 +94,14 @@ func TestAReaderDoesntShareItsDialects(t *testing.T) {
 
 func TestNewReaderNamesAllThatIsWrong(t *testing.T) {
 	_, err := headers.NewReader(headers.Preset("gitbuh"), nil, headers.Preset(""), headers.Dialect{
-		Name: "mine", MinWait: -1, Hosts: []string{"", "*.", "a.*.com", "https://a.com", "a.com:80"},
+		Name: "mine", MinWait: -1, Hosts: []string{"", "*.", "a*.com", "*.a.*.com", "a.*.*.com", "https://a.com", "a.com:80"},
 		Fields:  []headers.Field{{}, {Name: "X", Form: 99}, {Name: "X", Role: 99}, {Name: "X", Window: -1}},
 		Members: []headers.Field{{}},
 		Rules:   []headers.Rule{{Wait: -1}},
 	})
 	require.Error(t, err)
 	for _, want := range []string{
-		`no preset "gitbuh"`, `hint 1 is nil`, `no preset ""`, `dialect "mine": MinWait -1ns is negative`, `"a.*.com"`, `"https://a.com"`, `"a.com:80"`,
+		`no preset "gitbuh"`, `hint 1 is nil`, `no preset ""`, `dialect "mine": MinWait -1ns is negative`, `"a*.com"`, `"*.a.*.com"`, `"a.*.*.com"`, `"https://a.com"`, `"a.com:80"`,
 		"Form:99", "Role:99", "negative wait",
 	} {
 		assert.ErrorContains(t, err, want)

@@ -3,11 +3,12 @@
 //
 // A member is a [throttle.Transport] whose base sets its key or its host. A request is sent immediately by a member that can send it now,
 // by all of its limits, what its server reported, and its queue. Otherwise it waits at all members, and is sent by the first that grants
-// it, in its own cost there. The others never charge it.
+// it, which charges what the request costs there. The others never charge it.
 //
 // A member that is held, refuses finally, has no tokens or rejects is left out as long as that lasts. One to which no connection can be made,
-// or that failed three times in a row (no response, a 5xx other than 501, 401 or 402), is left out until a request has found out that it
-// does better: one a second. A slow member is left when its limits of requests in flight are used; give it one.
+// or that failed three times in a row (no response, a 401 or 402, or a 5xx other than 501), is left out until a request to it succeeds;
+// one request a second tries. A member that has become slow gets no more requests than its limit of requests in flight allows, so give
+// each member one.
 //
 // A request that has not reached the server is sent by another member. One that has failed in another way is not: that is for package retry,
 // whose NewClient takes a Pool.

@@ -72,6 +72,7 @@ func OneSlot() Option {
 }
 
 // WithLogger sets a logger for debug messages, such as that Redis has lost the script or that its clock has jumped ahead.
+// The default is to log nothing.
 func WithLogger(logger *slog.Logger) Option {
 	return option(func(s *Store) error {
 		if logger == nil {

@@ -61,13 +61,13 @@ const (
 	//	RateLimit-Policy: 100;w=60
 	//	RateLimit: limit=100, remaining=42, reset=17
 	Draft7
-	// OpenAI is a triple for each limit (InFlight aside), by its [Name]. The reset is a duration as OpenAI and Groq write it.
+	// OpenAI is a triple for each limit (InFlight aside), by its Name. The reset is a duration as OpenAI and Groq write it.
 	//
 	//	X-RateLimit-Limit-Tokens: 200000
 	//	X-RateLimit-Remaining-Tokens: 198400
 	//	X-RateLimit-Reset-Tokens: 480ms
 	OpenAI
-	// Anthropic is a triple for each limit (InFlight aside), by its [Name], with the reset in RFC 3339, rounded up to a second.
+	// Anthropic is a triple for each limit (InFlight aside), by its Name, with the reset in RFC 3339, rounded up to a second.
 	//
 	//	Anthropic-Ratelimit-Output-Tokens-Limit: 80000
 	//	Anthropic-Ratelimit-Output-Tokens-Remaining: 76200

@@ -29,6 +29,9 @@ func TestControllerIsWorseWithoutAnyOfItsRules(t *testing.T) {
 	refused := func(times float64) worse {
 		return func(with, without figures) bool { return without.refused >= with.refused*times }
 	}
+	unequal := func(by float64) worse {
+		return func(with, without figures) bool { return without.jain <= with.jain-by }
+	}
 	slow := func(times float64) worse {
 		return func(with, without figures) bool { return without.p99 >= with.p99*times }
 	}
@@ -43,6 +46,7 @@ func TestControllerIsWorseWithoutAnyOfItsRules(t *testing.T) {
 		{"deeper cuts where one follows another", "200/s and 20/s in turn, 10 ms away", ablation{deeper: true}, refused(1.8)},
 		{"a ceiling that stays where a window is closed", "all counted: 500 per 10 s, at most 60/s", ablation{closed: true}, less(20)},
 		{"a climb that bends at the ceiling", "limit / 10 at 60 s, back at 180 s", ablation{curve: true}, less(30)},
+		{"quick tests where refusals come below the ceiling", "20 clients on 40/s", ablation{crowd: true}, unequal(0.03)},
 		{"a creep that falls with the rate", "2/s, burst 5", ablation{creep: true}, refused(3)},
 		{"growth only while used", "load comes and goes", ablation{use: true}, refused(10)},
 		{"Retry-After is a pause", "unseen: five clients share 600 per minute, Retry-After", ablation{pause: true}, refused(3)},

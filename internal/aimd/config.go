@@ -19,10 +19,10 @@ type Config struct {
 
 // An ablation switches rules of the controller off, so that tests can show what each of them earns.
 type ablation struct {
-	round, event, mild, deeper, closed, curve, creep, use bool // how the rate moves
-	pause, hold, part, toll, quota, dear, long            bool // Retry-After and windows
-	errors, verify, silence                               bool // failures
-	inFlight, latency, again, slower                      bool // latency
+	round, event, mild, deeper, closed, curve, creep, use, crowd bool // how the rate moves
+	pause, hold, part, toll, quota, dear, long                   bool // Retry-After and windows
+	errors, verify, silence                                      bool // failures
+	inFlight, latency, again, slower                             bool // latency
 }
 
 const (

@@ -32,6 +32,8 @@ type controller struct {
 	grownAt   instant
 	heldUntil instant // no growth before
 	roomy     bool    // the server reports that it allows a higher rate
+	asked     bool    // the last refusal had a Retry-After, which is what it costs to cross the ceiling
+	crowded   bool    // the last refusal came below the ceiling: other clients use the server, too, or it allows less than it did
 
 	seq            uint64 // of the last request
 	cutSeq         uint64 // of the last request before the last cut
@@ -72,6 +74,9 @@ const (
 	oneEvent   = 40 * second / 1000 // refusals within that time of a cut are of the same event
 	usedEnough = 0.5                // share of the rate that must be used for it to grow; 0.3 to 0.8 give the same
 	usedInPart = 0.1                // and where the server reports that it allows more
+	confirmed  = 0.96               // of the ceiling: a refusal at that rate or more confirms it
+	testEvery  = 13.0               // requests in a time constant on the way to a ceiling that was confirmed, at least
+	growOver   = 6.0                // and elsewhere
 	reported   = 0.1                // growth by that share is reported
 	growEvery  = second / 10_000    // smaller steps of time are not worth their cost
 )
@@ -241,7 +246,7 @@ func (c *controller) cut(now instant, why Cause, ceiling, r float64) {
 	c.cutAt = now
 	c.ceiling = c.clamp(ceiling)
 	c.heldUntil = max(c.heldUntil, now)
-	c.latency.goal, c.roomy = 0, false
+	c.latency.goal, c.roomy, c.crowded = 0, false, false
 	c.forgetResponses()
 	c.set(why, min(c.current, r))
 }
@@ -318,9 +323,10 @@ func (c *controller) grow(now instant) {
 
 // climb lets the rate grow for s seconds. While the server reports that there is room, it doubles as fast as an effect can be seen.
 // Until the first sign of overload it doubles about once a second. Then it approaches the ceiling ever slower and leaves it ever
-// faster, as CUBIC does (RFC 9438): to cross the ceiling is the test of whether it is still there. Below one request per second, a test
-// costs more of what there is, and is rarer. The time constants fall with the square root of the rate, not with the rate, so that
-// clients which share a server come to equal shares. Where refusals are dear, the rate creeps beyond the ceiling.
+// faster, as CUBIC does (RFC 9438): to cross the ceiling is the test of whether it is still there. Slow rates are tested rarely, because
+// a test costs more of what there is, and below one request per second more rarely still. But clients which share a server come to equal
+// shares only if the small ones grow by more in proportion, so the time constants fall with the square root of the rate where rare tests
+// save nothing: such clients are refused below their ceilings anyway. Where refusals are dear, the rate creeps beyond the ceiling.
 func (c *controller) climb(now instant, s float64) {
 	switch {
 	case c.roomy:
@@ -331,8 +337,12 @@ func (c *controller) climb(now instant, s float64) {
 		return
 	}
 	n := c.requests(c.current)
-	x := s / max(1.35, c.latency.smooth, 8/math.Sqrt(n), 12.5/(n*math.Sqrt(math.Sqrt(min(1, n)))), c.toll)
-	up, below := x*c.creep(n), c.ceiling-c.current
+	below, rare := c.ceiling-c.current, testEvery/(n*math.Sqrt(math.Sqrt(min(1, n))))
+	if c.crowded || below < 0 && !c.asked {
+		rare = min(rare, growOver/(n*math.Sqrt(min(1, n))))
+	}
+	x := s / max(1.35, c.latency.smooth, 8/math.Sqrt(n), rare, c.toll)
+	up := x * c.creep(n)
 	switch {
 	case c.off.curve:
 	case c.dear(now):

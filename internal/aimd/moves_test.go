@@ -303,6 +303,42 @@ func TestABareRefusalCutsByWhatWasRefused(t *testing.T) {
 	assert.Less(t, k.ceiling, 100.0, "accepted in the instant of the cut")
 }
 
+// A client that is alone is refused at its ceiling. Below it, others use the server, too.
+func TestARefusalBelowTheCeilingShowsOtherClients(t *testing.T) {
+	refused := func(at float64, wait int64, cutAt instant) *controller {
+		c := newController(Config{Initial: at}, 0, 1)
+		c.ceiling, c.worked, c.okAt, c.cutAt, c.crowded = 100, 100, second, cutAt, true
+		c.throttled(2*second, wait)
+		return c
+	}
+	assert.False(t, refused(96, 0, 0).crowded)
+	assert.True(t, refused(95.9, 0, 0).crowded)
+	assert.False(t, refused(95.9, 0, second+1).crowded, "nothing was accepted since the last cut, so a window may be closed")
+	c := refused(50, 5*second, 0)
+	assert.False(t, c.crowded)
+	assert.True(t, c.asked)
+}
+
+// The test of a slow rate that has been confirmed is far away. That of others is not, and beyond a ceiling it has been made, unless the
+// server asks to wait.
+func TestASlowRateIsTestedRarelyOnceItIsConfirmed(t *testing.T) {
+	for _, s := range []struct {
+		crowded, asked bool
+		ceiling        float64
+		seconds        float64 // of a time constant
+	}{
+		{ceiling: 0.1, seconds: testEvery / math.Pow(0.1, 1.25)},
+		{ceiling: 0.1 - 1e-12, seconds: growOver / math.Pow(0.1, 1.5)},
+		{ceiling: 0.1 - 1e-12, asked: true, seconds: testEvery / math.Pow(0.1, 1.25)},
+		{ceiling: 0.1, crowded: true, seconds: growOver / math.Pow(0.1, 1.5)},
+	} {
+		c := newController(Config{Initial: 0.1}, 0, 1)
+		c.ceiling, c.crowded, c.asked = s.ceiling, s.crowded, s.asked
+		c.climb(second, 1)
+		assert.InDelta(t, c.creep(0.1)/s.seconds, c.current-0.1, 1e-11, "%+v", s)
+	}
+}
+
 func TestAPauseIsNeverShortenedAndBeginsTheCountOfWork(t *testing.T) {
 	c := newController(Config{}, 0, 1)
 	c.worked = 7

@@ -25,7 +25,7 @@ const (
 // throttled cuts the rate after a refusal.
 func (c *controller) throttled(now instant, retryAfter int64) {
 	few, before := c.requests(c.worked) < handful, c.spared
-	c.spared = few
+	c.spared, c.asked = few, retryAfter > 0
 	switch {
 	case retryAfter > 0 && c.paused > 0 && c.worked == 0: // nothing was accepted since the last refusal, so it is of the same event
 		c.cutAt = now
@@ -138,7 +138,9 @@ func (c *controller) bare(now instant, why Cause) {
 	if c.okAt < c.cutAt && !c.off.closed {
 		ceiling = max(ceiling, c.ceiling)
 	}
+	crowded := ceiling < confirmed*c.ceiling && !c.off.crowd
 	c.cut(now, why, ceiling, left*c.current)
+	c.crowded = crowded
 }
 
 // tollOf sets the toll of the last overload, in seconds.

@@ -58,7 +58,7 @@ func play(m *Meter, a *account, r *rand.Rand, responses int, silent bool) (accep
 			a.left -= a.end * f.cost
 			charged += a.end * f.cost
 			responses--
-			m.End(f.n, now, int64((a.arrive+a.end)*f.cost))
+			m.Settle(f.n, now, int64(f.cost), int64((a.arrive+a.end)*f.cost))
 		}
 		if len(under) == 10 || !m.Payable(now, cost) {
 			continue
@@ -93,7 +93,7 @@ func TestTheWayOfCountingIsSeenWithinTwentyResponses(t *testing.T) {
 				m := New(new(meter.Wall))
 				play(m, a, rand.New(rand.NewPCG(seed, 1)), way.full+20, false)
 				require.True(t, m.parts[0].isBucket(), "seed %d", seed)
-				require.InDelta(t, way.arrive+way.end, m.parts[0].fit.whole(), 0.2, "seed %d", seed)
+				require.InDelta(t, way.arrive+way.end, m.parts[0].fit.whole, 0.2, "seed %d", seed)
 			}
 		})
 	}
@@ -125,7 +125,7 @@ func TestAWindowIsSpreadOnceItRanDryAndTurnsAtTheMinute(t *testing.T) {
 	report := func(now meter.Instant, cost, left int64) {
 		n := m.Take(now, now, cost, false)
 		m.Report(n, now, []Claim{{Name: "tokens", Limit: 1000, Left: left, Reset: -1}}, false)
-		m.End(n, now, -1)
+		m.End(n, now)
 	}
 	report(0, 100, 900)
 	require.Equal(t, second, m.Ready(second, 0, 100), "nothing is spread before it ran dry")
@@ -151,7 +151,7 @@ func TestARefusalSaysWhenThereIsEnough(t *testing.T) {
 			require.False(t, m.Payable(35*second-1, 1))
 			return
 		}
-		m.End(n, now, -1)
+		m.End(n, now)
 	}
 	t.Fatal("nothing was refused")
 }
@@ -244,7 +244,7 @@ func TestAServerThatAcceptsNothingIsAskedLessAndLess(t *testing.T) {
 	}
 	n := m.Take(now, now, 100, false)
 	m.Report(n, now, nil, false)
-	m.End(n, now+1, -1)
+	m.End(n, now+1)
 	n = m.Take(now+1, now+1, 100, false)
 	m.Report(n, now, nil, true)
 	m.Refused(n, now+2, 0, false)
@@ -257,7 +257,7 @@ func TestAWindowTurnsWhenItMustHaveEnded(t *testing.T) {
 		m := New(new(meter.Wall))
 		n := m.Take(second, second, 990, false)
 		m.Report(n, second+took, []Claim{{Name: "tokens", Limit: 1000, Left: 10, Reset: 20 * second}}, false)
-		m.End(n, second+took, -1)
+		m.End(n, second+took)
 		ends := 21*second + min(took, second/10)
 		require.Equal(t, ends, m.Ready(5*second, 0, 100))
 		require.False(t, m.Payable(ends-1, 100))
@@ -271,7 +271,7 @@ func TestALimitOfRequestsIsLearnedInRequests(t *testing.T) {
 	for i := range int64(60) { // in 60 s
 		n := m.Take(i*second, i*second, 10+i, false)
 		m.Report(n, i*second, nil, false)
-		m.End(n, i*second, -1)
+		m.End(n, i*second)
 	}
 	n := m.Take(60*second, 60*second, 100, false)
 	m.Report(n, 60*second, nil, true)

@@ -13,14 +13,23 @@ const (
 // saved.
 type fit struct {
 	sent, ended float64
-	guess       [2]float64 // of these
+	whole, most float64    // what it costs in the end, and at most at a time: kept, because each request asks
+	guess       [2]float64 // of sent and ended
 	ss, se, ee  float64
 	sy, ey      float64
 	n           float64
 }
 
 func newFit(sent, ended float64) fit {
-	return fit{sent: sent, ended: ended, guess: [2]float64{sent, ended}}
+	f := fit{guess: [2]float64{sent, ended}}
+	f.set(sent, ended)
+	return f
+}
+
+func (f *fit) set(sent, ended float64) {
+	f.sent, f.ended = sent, ended
+	f.whole = max(sent+ended, sent/16, 1e-6)
+	f.most = max(sent, f.whole)
 }
 
 // add takes by how much less was left in a response than in one before, what was sent between, what has ended, and what a request
@@ -39,15 +48,9 @@ func (f *fit) add(sent, ended, less, each float64) {
 	prior := fitPrior * each / max(f.n/8, 1) // is worth less and less
 	ss, ee, sy, ey := f.ss+prior, f.ee+prior, f.sy+prior*f.guess[0], f.ey+prior*f.guess[1]
 	if det := ss*ee - f.se*f.se; det > 0 {
-		f.sent = max(0, (sy*ee-ey*f.se)/det)
-		f.ended = max(-f.sent, (ey*ss-sy*f.se)/det) // no more comes back than was charged
+		sent := max(0, (sy*ee-ey*f.se)/det)
+		f.set(sent, max(-sent, (ey*ss-sy*f.se)/det)) // no more comes back than was charged
 	}
 	f.guess[0] += (f.sent - f.guess[0]) / guessFollows
 	f.guess[1] += (f.ended - f.guess[1]) / guessFollows
 }
-
-// whole returns what a request costs in the end for each token of its estimate.
-func (f *fit) whole() float64 { return max(f.sent+f.ended, f.sent/16, 1e-6) }
-
-// most returns what it costs at most at a time.
-func (f *fit) most() float64 { return max(f.sent, f.whole()) }

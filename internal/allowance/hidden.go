@@ -42,17 +42,12 @@ func (h *hidden) charged(t total) float64 {
 	return t.charged()
 }
 
-// sends notes that a request is sent.
-func (h *hidden) sends(now meter.Instant, s *sends) {
-	if s.next == 0 {
-		h.begun = now
-	}
-	if h.window > 0 && now >= h.ends {
-		h.ends += (now-h.ends)/minute*minute + minute
-		h.from = h.charged(s.total)
-		h.window *= 1 + h.more
-		h.more = min(2*h.more, 1)
-	}
+// turn begins the window of which now is a part.
+func (h *hidden) turn(now meter.Instant, then total) {
+	h.ends += (now-h.ends)/minute*minute + minute
+	h.from = h.charged(then)
+	h.window *= 1 + h.more
+	h.more = min(2*h.more, 1)
 }
 
 // refused takes a refusal.
@@ -104,10 +99,10 @@ func (t trial) at(since float64) (factor, back float64) {
 	return factor, back
 }
 
-// ready returns when cost can be paid, not before from, after a request that was sent last.
+// ready returns when cost can be paid, not before from, after a request that was sent last. A refusal has shown the rate.
 func (h *hidden) ready(from, last meter.Instant, cost float64, s *sends) meter.Instant {
 	switch {
-	case h.rate == 0, h.window > 0 && from >= h.ends:
+	case h.window > 0 && from >= h.ends:
 		return from
 	case h.window > 0:
 		free := h.window - (h.charged(s.total) - h.from)

@@ -26,7 +26,7 @@ func TestARestoredMeterGoesOnAsBefore(t *testing.T) {
 			require.InDelta(t, float64(want-now), float64(got-now), 0.02*float64(want-now), "silent: %v, cost %d", silent, cost)
 		}
 		if !silent {
-			require.InDelta(t, 0.4, after.parts[0].fit.whole(), 0.05)
+			require.InDelta(t, 0.4, after.parts[0].fit.whole, 0.05)
 		}
 		_, full := after.Matters(now + 10*second)
 		require.Equal(t, now+10*second+keepLearned, full)

@@ -55,8 +55,13 @@ func (m *Meter) Ready(from meter.Instant, ahead, cost int64) meter.Instant {
 	for _, p := range m.parts {
 		at = p.ready(at, m.last, float64(ahead), float64(cost), &m.sends)
 	}
-	at = m.hidden[0].ready(at, m.last, float64(ahead)+float64(cost), &m.sends)
-	return m.hidden[1].ready(at, m.last, 1+m.sends.requests(float64(ahead)), &m.sends)
+	if m.hidden[0].rate > 0 {
+		at = m.hidden[0].ready(at, m.last, float64(ahead)+float64(cost), &m.sends)
+	}
+	if m.hidden[1].rate > 0 {
+		at = m.hidden[1].ready(at, m.last, 1+m.sends.requests(float64(ahead)), &m.sends)
+	}
+	return at
 }
 
 // Take returns the number of the request.
@@ -67,7 +72,11 @@ func (m *Meter) Take(due, now meter.Instant, cost int64, _ bool) int64 {
 		}
 	}
 	for i := range m.hidden {
-		m.hidden[i].sends(now, &m.sends)
+		if h := &m.hidden[i]; h.window > 0 && now >= h.ends {
+			h.turn(now, m.sends.total)
+		} else if m.sends.next == 0 {
+			h.begun = now
+		}
 	}
 	m.last = due
 	return m.sends.add(now, cost)
@@ -81,11 +90,11 @@ func (m *Meter) GiveBack(n int64, _ meter.Instant, _ int64) {
 	}
 }
 
-// End notes that a request has ended, and what it did cost; negative: what was estimated.
-func (m *Meter) End(n int64, now meter.Instant, cost int64) { m.sends.end(n, now, cost) }
+// End notes that a request has ended, of which no response says what it did cost.
+func (m *Meter) End(n int64, now meter.Instant) { m.sends.end(n, now, -1) }
 
-// Settle does nothing: see End.
-func (m *Meter) Settle(int64, meter.Instant, int64, int64) {}
+// Settle notes that a request has ended, and what it did cost.
+func (m *Meter) Settle(n int64, now meter.Instant, _, cost int64) { m.sends.end(n, now, cost) }
 
 // Report takes what the response to a request, which has come now, reports of parts. refused says that the request was refused, for
 // whatever reason.
@@ -131,7 +140,7 @@ func (m *Meter) Refused(n int64, now meter.Instant, wait int64, counts bool) {
 	m.backOff(now, refused.at, wait)
 	explained := false
 	for _, p := range m.parts {
-		if p.said == n && p.now.left < p.fit.most()*float64(refused.cost) {
+		if p.said == n && p.now.left < p.fit.most*float64(refused.cost) {
 			explained = true
 			p.waits(now, wait, float64(refused.cost), &m.sends)
 		}

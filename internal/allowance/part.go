@@ -208,7 +208,7 @@ func (p *part) owed(s *sends, within float64) float64 {
 // ready returns when cost can be paid once ahead has been, not before from, after a request that was sent last. What costs more
 // than half of the limit is sent when half of it is left.
 func (p *part) ready(from, last meter.Instant, ahead, cost float64, s *sends) meter.Instant {
-	want := p.fit.whole()*ahead + min(p.fit.most()*cost, p.limit/2)
+	want := p.fit.whole*ahead + min(p.fit.most*cost, p.limit/2)
 	short := want - p.free(from, s)
 	switch bucket := p.isBucket(); {
 	case bucket && short+p.limit*spareFlow > 0:
@@ -228,7 +228,7 @@ func (p *part) ready(from, last meter.Instant, ahead, cost float64, s *sends) me
 	if p.tight {
 		each = max(each, float64(minute)/p.limit)
 	}
-	return min(p.turns(), max(from, meter.AddInstant(last, int64(each*p.fit.whole()*(ahead+cost)))))
+	return min(p.turns(), max(from, meter.AddInstant(last, int64(each*p.fit.whole*(ahead+cost)))))
 }
 
 // perSecond returns how much comes back in a second; 0: it is not known.

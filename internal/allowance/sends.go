@@ -29,7 +29,7 @@ type send struct {
 // sends are the requests that were sent last, in their order, by number, and the sums over all.
 type sends struct {
 	total
-	ring []send  // a power of two; that of number n is at n % len
+	ring []send  // a power of two
 	next int64   // number
 	kept int64   // the first number in the ring
 	open int64   // that have not ended
@@ -50,7 +50,7 @@ func (s *sends) add(now meter.Instant, cost int64) int64 {
 	}
 	n := s.next
 	s.next++
-	s.ring[n%int64(len(s.ring))] = send{now, cost, s.total, true}
+	*s.at(n) = send{now, cost, s.total, true}
 	s.sent += float64(cost)
 	s.count++
 	s.open++
@@ -60,13 +60,13 @@ func (s *sends) add(now meter.Instant, cost int64) int64 {
 func (s *sends) grow() {
 	ring := make([]send, 2*len(s.ring))
 	for n := s.kept; n < s.next; n++ {
-		ring[n%int64(len(ring))] = *s.at(n)
+		ring[n&int64(len(ring)-1)] = *s.at(n)
 	}
 	s.ring = ring
 }
 
 // at returns the request of a number that is kept.
-func (s *sends) at(n int64) *send { return &s.ring[n%int64(len(s.ring))] }
+func (s *sends) at(n int64) *send { return &s.ring[n&int64(len(s.ring)-1)] }
 
 // find returns the request of a number; nil: it is too old.
 func (s *sends) find(n int64) *send {

@@ -9,6 +9,7 @@ import (
 // limitCounts are the counters of one limit. The lock guards them.
 type limitCounts struct {
 	Granted, Charged, Returned uint64
+	Estimated, Settled         uint64 // what settled requests were charged at first, and what they did cost
 	Ended                      uint64 // of granted: requests that are not in flight any more, where that counts
 	Undone, Delayed, Canceled  uint64
 	Holds, Evicted             uint64
@@ -25,6 +26,15 @@ func (c *limitCounts) Took(cost int64) {
 }
 
 func (c *limitCounts) Gave(cost int64) { c.Returned += uint64(cost) }
+
+// Corrected counts a charge that is corrected.
+func (c *limitCounts) Corrected(charged, cost int64) {
+	if cost > charged {
+		c.Charged += uint64(cost - charged)
+	} else {
+		c.Gave(charged - cost)
+	}
+}
 
 func (c *limitCounts) Waited(d int64) {
 	c.Delayed++

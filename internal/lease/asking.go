@@ -62,9 +62,15 @@ const (
 // busy reports whether an ask is under way or needed to report something to the store.
 func (m *Leased) busy() bool { return m.under || m.since < meter.Never }
 
-// returns records tokens that go back to the store, where the process finds them again. Of too many leases, two are joined under the
-// earlier one: a return under an earlier lease is never worth more.
+// returns records tokens that go back to the store, where the process finds them again.
 func (m *Leased) returns(r store.Return, now meter.Instant) {
+	m.uncount(r.Tokens)
+	m.sendBack(r, now)
+}
+
+// sendBack has the next ask return tokens. Of too many leases, two are joined under the earlier one: a return under an earlier lease is
+// never worth more.
+func (m *Leased) sendBack(r store.Return, now meter.Instant) {
 	m.tell(now)
 	m.latest.left += float64(r.Tokens)
 	if i := slices.IndexFunc(m.back, func(b store.Return) bool { return b.Lease == r.Lease }); i >= 0 {
@@ -348,6 +354,9 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 	m.again = now
 	if p.Tokens < asked.Need || m.budget.Kind == store.Sliding && p.Wait > 0 {
 		wait := max(p.Wait, m.pause())
+		if m.competes() && m.rate.N < int64(m.latest.processes) {
+			wait += time.Duration(m.chance(now, int64(max(1, m.pause())))) // each is told the same instant, and the first ones to ask get all
+		}
 		if p.Wait > 0 && m.budget.Kind == store.Sliding && !m.competes() {
 			wait -= m.least // the ask reaches the store when the token comes in. If it came before, it would cost a round trip
 		}
@@ -477,12 +486,12 @@ func (m *Leased) Failed(now, again meter.Instant) {
 func (m *Leased) Late(now meter.Instant, asked store.Part, p *store.LeasedPart) {
 	if p == nil {
 		for _, r := range asked.Back {
-			m.returns(r, now)
+			m.sendBack(r, now)
 		}
 		return
 	}
 	m.owe = max(0, m.owe-asked.Owe) // Failed has it charged again
 	if p.Tokens > 0 {
-		m.returns(store.Return{Tokens: p.Tokens, Lease: p.ID}, now)
+		m.sendBack(store.Return{Tokens: p.Tokens, Lease: p.ID}, now)
 	}
 }

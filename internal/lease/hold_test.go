@@ -30,7 +30,7 @@ func mostWithin(all []int64, from, span int64) (most int) {
 
 // After a hold, all processes together use no more than the burst and what comes in, in any 10 ms and any second, and soon as much
 // as before, whether they have learned of the hold or not.
-func TestFleetHasOneBurstAfterAHold(t *testing.T) {
+func TestFleetHasOneBurstAfterAHold(t *testing.T) { // slow: up to 100 processes, 4 seeds of 72 cases
 	seeds, holds := uint64(1), []time.Duration{100 * time.Millisecond, 2 * time.Second}
 	budgets := []store.Budget{bucket(5, time.Second, 1), bucket(20, time.Second, 2), bucket(100, time.Second, 10), kindOf(store.Pace, 5), kindOf(store.Pace, 100)}
 	if !testing.Short() {

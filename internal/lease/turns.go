@@ -1,8 +1,9 @@
 package lease
 
 import (
-	"github.com/httpthrottle/throttle/internal/meter"
+	"time"
 
+	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/store"
 )
 
@@ -72,10 +73,22 @@ func (m *Leased) inPeriod(now int64) (sum int64) {
 	return sum
 }
 
+// uncount has tokens that go back count as if they had not been leased. They are of the latest leases.
+func (m *Leased) uncount(tokens int64) {
+	for i := int64(0); i < turnParts && m.leased != nil && tokens > 0; i++ {
+		part := &m.leased[(m.part+turnParts-i)%turnParts]
+		n := min(tokens, *part)
+		*part, tokens = *part-n, tokens-n
+	}
+}
+
 // allowed returns how many tokens the process may ask for now: the rest of its share, or beyond it a turn's part. If that is not positive,
 // the process only asks what is left.
 func (m *Leased) allowed(now int64) (most int64, beyond bool) {
-	if !m.competes() {
+	switch {
+	case m.promises():
+		return m.portion(now), false
+	case !m.competes():
 		return meter.MaxCount, false
 	}
 	mine := m.inPeriod(now)
@@ -83,6 +96,24 @@ func (m *Leased) allowed(now int64) (most int64, beyond bool) {
 		return rest, false
 	}
 	return min(m.turn(), m.freeBeyond(mine, now)), true
+}
+
+// portion returns how many tokens of a Bucket or a Pace one ask is for: the mean of an even share and of recent use, over the time in which
+// each process asks once. If all took half of what may still be promised, the first ones to ask would take most of it, and processes ask in
+// the same order again and again. With portions, each finds twice its own there, so that it gets it whichever its place. The part that
+// follows recent use leaves more to those that use more while others are idle. A process whose tokens do not last until the response takes
+// what it can get.
+func (m *Leased) portion(now meter.Instant) int64 {
+	ahead, processes := m.promised(), float64(m.latest.processes)
+	if processes < 2 || ahead == 0 || m.dueAt(ahead)-int64(m.lead) < m.again {
+		return meter.MaxCount
+	}
+	// A process asks when its last token is due in two round trips, which are one and a half when the ask arrives. Then the others may have
+	// been promised all tokens of a cycle but its own, and twice its own are to fit below the horizon.
+	cycle := float64(m.config.Horizon-lateAsk+m.trip*3/2) * processes / (processes + 1)
+	even := m.rate.PerSecond() / float64(time.Second) / processes
+	part := float64(m.chance(now, int64(time.Second))) / float64(time.Second) // of a token: rounded at random, so that the mean is exact
+	return max(1, int64(cycle*(even+m.use)/2+part))
 }
 
 // turn returns how many tokens a process leases in a turn. It has at most one in a round trip, so those of a far store are larger.
@@ -112,7 +143,10 @@ func (m *Leased) limitToTurn(p *store.Part, now int64) {
 // and as the processes together do not use the window faster than evenly, while that counts.
 func (m *Leased) freeBeyond(mine, now int64) int64 {
 	n, left := m.rate.N, int64(max(0, m.latest.left))
-	past := now - m.opened
+	past, over := now-m.opened, m.fair()
+	if m.fixed() { // the last turn that comes before the window ends may take the rest
+		over = max(1, over-over/turnsEach-int64(m.trip))
+	}
 	switch {
 	case m.fixed() && now >= m.latest.ends:
 		past, left = 0, n
@@ -121,7 +155,7 @@ func (m *Leased) freeBeyond(mine, now int64) int64 {
 	case left <= n-m.shares(): // the shares are used: only what cannot be divided is left
 		return left - m.keptFor(mine)
 	}
-	even := m.share() + int64(float64(n-m.share())*min(1, float64(past)/float64(m.fair())))
+	even := m.share() + int64(float64(n-m.share())*min(1, float64(past)/float64(over)))
 	return min(left-m.keptFor(mine), even-(n-left))
 }
 

@@ -105,6 +105,29 @@ func TestProcessThatNeedsLittleOfAWindowGetsIt(t *testing.T) {
 	}
 }
 
+// A process whose turns are as long as a way to the store and back uses what others leave of a window before it ends.
+func TestTheLastTurnTakesTheRestOfAWindow(t *testing.T) {
+	f := newFleet(1, window(store.Fixed, 101, time.Second), 3, 0)
+	f.latency = func() int64 { return int64(2*time.Millisecond) + f.Int64N(int64(40*time.Millisecond)) }
+	f.processes[0].callers = 30
+	for i, p := range f.processes[1:] {
+		p.leaves = 1
+		var comes func()
+		comes = func() {
+			p.callers = 1
+			f.step(p)
+			f.at(f.now+int64(1580*time.Millisecond), comes)
+		}
+		f.at(int64(i)*int64(10*time.Millisecond), comes)
+	}
+	f.run(3 * time.Second)
+	f.reset()
+	f.run(30 * time.Second)
+	used := float64(f.used) / 101 / 30
+	t.Logf("used %.3f", used)
+	assert.GreaterOrEqual(t, used, .98)
+}
+
 func TestProcessTakesItsShareOfAWindowAndThenTurns(t *testing.T) {
 	b := newBench(t, window(store.Fixed, 320, time.Second))
 	b.latest.known, b.latest.processes = true, 4
@@ -225,6 +248,45 @@ func TestWhatCannotBeDividedIsUsed(t *testing.T) {
 		if used := float64(f.used) / 20 / float64(c.n); used < .98 {
 			t.Errorf("%d processes use %.3f of %d in %v", c.processes, used, c.n, c.per)
 		}
+	}
+}
+
+// With fewer tokens than processes, none is always the first to ask, although all ask when the next token comes in.
+func TestProcessesTakeTurnsWithTooFewTokens(t *testing.T) {
+	f := newFleet(1, window(store.Sliding, 6, 2*time.Second), 21, 8)
+	f.latency = func() int64 { return 160 * ms }
+	f.run(10 * time.Second)
+	f.reset()
+	f.run(2 * time.Minute)
+	least, most := f.shares()
+	used := float64(f.used) / 6 / 60
+	t.Logf("%.3f of the window, shares of %.2f to %.2f", used, least, most)
+	assert.GreaterOrEqual(t, least, .5)
+	assert.LessOrEqual(t, most, 1.5)
+	assert.GreaterOrEqual(t, used, .9)
+}
+
+// A process that could not use its tokens in time, because its requests wait for another limit, gets its share all the same.
+func TestTokensThatGoBackDoNotCountAsAShare(t *testing.T) {
+	for _, kind := range []store.Kind{store.Sliding, store.Fixed} {
+		m := leasedOf(window(kind, 90, 5*time.Second))
+		m.latest = response{known: true, processes: 3, left: 90, ends: now + 5*second}
+		allowed := func(want int64) {
+			t.Helper()
+			most, beyond := m.allowed(now)
+			assert.Equal(t, want, most, kind)
+			assert.False(t, beyond, kind)
+		}
+		allowed(30)
+		m.endTurn(now, now, &store.Part{Need: 1}, store.LeasedPart{Tokens: 20, Left: 70})
+		allowed(10)
+		m.returns(store.Return{Tokens: 5, Lease: 1}, now)
+		allowed(15)
+		m.Late(now, store.Part{}, &store.LeasedPart{Tokens: 5, ID: 2})
+		m.Late(now, store.Part{Back: []store.Return{{Tokens: 5, Lease: 1}}}, nil)
+		allowed(15)
+		m.returns(store.Return{Tokens: 50, Lease: 1}, now)
+		allowed(30)
 	}
 }
 

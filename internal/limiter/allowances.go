@@ -11,23 +11,23 @@ import (
 	"github.com/httpthrottle/throttle/internal/quota"
 )
 
-// This file is how what servers report in a unit comes to the limits of that unit. What they count in requests, and refusals that
-// no such limit explains, are the gate's.
+// This file takes reports of servers in a unit, such as tokens, to the limits of that unit. Quotas of requests, and refusals that no such
+// limit explains, go to the gate.
 
 // countsRequests is the unit of a refusal by a limit of the number of requests.
 const countsRequests = "requests"
 
 // A finding is what an answer shows of a refusal, before any bucket takes it.
 type finding struct {
-	refused   bool // by whatever
-	charge    int  // whose limit of a unit refused it; -1: by none
-	sure      bool // the headers say so; otherwise the body may say something else
+	refused   bool // by any limit of the server
+	charge    int  // whose limit of a unit refused it; -1: there is none
+	sure      bool // the headers name that limit; otherwise the body may name another one
 	explained bool // an empty quota explains it
 	wait      time.Duration
 }
 
-// findingOf finds out which limit of a unit refused a request, and marks in the hints what limits of units take, so that the gate does
-// not. If nothing that is reported explains the refusal, it is the first.
+// findingOf finds out which limit of a unit refused a request: the first one, if no quota that is reported explains the refusal. It marks
+// in the hints what limits of units take, so that the gate does not.
 func findingOf(charges []Charge, a *Answer) finding {
 	f := finding{charge: -1, explained: a.explained, wait: a.retryAfter()}
 	h := a.Hints
@@ -78,9 +78,6 @@ func chargeFor(charges []Charge, q *quota.QuotaHint) int {
 // claimsFor appends what hints report to the limit of the i-th charge. What is reported of a unit as a whole is left out if its
 // parts are reported, too.
 func claimsFor(claims []allowance.Claim, charges []Charge, i int, h *quota.Hints) []allowance.Claim {
-	if h == nil {
-		return nil
-	}
 	for j := range h.Quotas {
 		q := &h.Quotas[j]
 		if !q.Covered || !q.Known || q.Left < 0 || q.Limit == 0 || q.Advisory || chargeFor(charges, q) != i || hasPart(h, q.Name) {
@@ -113,8 +110,12 @@ func (l *Core) reportUnitLocked(r *Request, charges []Charge, i int, a *Answer, 
 		return
 	}
 	m := c.Bucket.Meter.(*allowance.Meter)
-	var room [4]allowance.Claim
-	m.Report(c.Paid, now, claimsFor(room[:0], charges, i, a.Hints), f.refused)
+	if a.Hints != nil {
+		var room [4]allowance.Claim
+		m.Report(c.Paid, now, claimsFor(room[:0], charges, i, a.Hints), f.refused)
+	} else {
+		m.Report(c.Paid, now, nil, f.refused)
+	}
 	switch {
 	case f.charge >= 0 && !f.sure && a.Doubts != nil:
 		a.Doubts.refused = append(a.Doubts.refused, refusedUnit{c.Bucket, c.Paid, f.charge == i})
@@ -123,9 +124,21 @@ func (l *Core) reportUnitLocked(r *Request, charges []Charge, i int, a *Answer, 
 	case f.refused:
 		m.GiveBack(c.Paid, now, c.Cost)
 	case !c.ByBody && !c.settled:
-		m.End(c.Paid, now, -1)
+		m.End(c.Paid, now)
 	}
 	c.Limit.Counts.Ended++
+	l.replanLocked(c.Bucket)
+}
+
+// settleUnitLocked ends a request for a charge whose limit is in the unit of a server, and has been settled. The server keeps its account,
+// whatever was charged here.
+func (l *Core) settleUnitLocked(r *Request, c *Charge, charged int64, now meter.Instant) {
+	l.payForGhostLocked(r, c, now) // it is paid with the response, of which this is the beginning
+	c.Bucket.Meter.Settle(c.Paid, now, charged, c.Cost)
+	c.Limit.Counts.Corrected(charged, c.Cost)
+	if c.Limit.Fair {
+		l.turnLocked(r.turn(), c.Bucket, c.Cost-charged)
+	}
 	l.replanLocked(c.Bucket)
 }
 
@@ -185,13 +198,8 @@ func (l *Core) Unsettled(r *Request, i int) {
 	now := l.begin()
 	defer l.end()
 	if !c.settled && r.spent&wasReturned == 0 {
-		l.endUnitLocked(c, -1, now)
+		c.Bucket.Meter.(*allowance.Meter).End(c.Paid, now)
+		l.markLocked(c.Bucket)
+		l.freeLocked(c.Bucket, now)
 	}
-}
-
-// endUnitLocked ends a request for a charge whose limit is in the unit of a server. Its cost is as estimated if it is negative.
-func (l *Core) endUnitLocked(c *Charge, cost int64, now meter.Instant) {
-	c.Bucket.Meter.(*allowance.Meter).End(c.Paid, now, cost)
-	l.markLocked(c.Bucket)
-	l.freeLocked(c.Bucket, now)
 }

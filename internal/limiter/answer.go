@@ -19,7 +19,7 @@ type Answer struct {
 	Doubts  *Doubts      // of a failure about which the body may say more; nil: it says nothing more
 
 	settles uint8             // the charges that are settled with the report, as bits
-	costs   [fewCharges]int64 // what these requests did cost; then what they were charged
+	costs   [fewCharges]int64 // their true costs; after the report, what they were charged at first
 
 	explained bool // an empty quota explains a refusal, as far as is known where the request passed no gate
 }
@@ -55,7 +55,7 @@ func (l *Core) settleAnswerLocked(r *Request, a *Answer, now meter.Instant) {
 	}
 }
 
-// retryAfter returns how long to stay away, by the server; 0 if it did not say.
+// retryAfter returns for how long the server asks the client to wait; 0: it does not.
 func (a *Answer) retryAfter() time.Duration {
 	if a.Hints == nil {
 		return 0
@@ -97,7 +97,8 @@ type learner interface {
 	meter.Holder
 	// Answered takes the outcome of a request, and returns what stands for charged from then on.
 	Answered(now meter.Instant, charged int64, sent meter.Instant, cost int64, o aimd.Outcome, retryAfter time.Duration) int64
-	// Doubt is called before Answered for a failure about which the body may say more; see [Doubts]. Stand is called before other failures.
+	// Doubt is called before Answered for a failure about which the body may say more; see [Doubts]. Stand is called before any other
+	// failure.
 	Doubt(now meter.Instant, charged int64, sent meter.Instant, cost int64) func(now meter.Instant, as aimd.Outcome) bool
 	Stand()
 	Refund(charged int64, now meter.Instant, cost int64) // as GiveBack, for a request that was answered

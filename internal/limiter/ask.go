@@ -16,11 +16,10 @@ import (
 
 // This file calls stores, without the lock, in a goroutine of its own.
 
-// call calls a store until there is nothing to ask for. A call that takes too long is given up: what it asked for is asked for
-// again, by other calls, whenever it returns.
+// call calls a store until there is nothing to ask for. If a call takes too long, it is given up, and later calls ask for the same again.
 func (l *Core) call(s *bucket.Supply) {
 	for {
-		runtime.Gosched() // requests that are ready to run, as those that the latest response has granted, may ask with the next call
+		runtime.Gosched() // goroutines that are ready, as those that the latest response woke, may ask with the next call
 		f := l.collect(s)
 		if f == nil {
 			return

@@ -60,8 +60,8 @@ func (l *Core) book(f *bucket.Call, outcomes []supply.Outcome, err error, givenU
 	return true, queued, events
 }
 
-// bookPartsLocked books the parts of a response, or that there is none. Requests that can go are granted before the others are
-// checked again: mostly none are left.
+// bookPartsLocked books the parts of a response, or that there is none. Requests that can go are granted before the others are checked
+// again, because then few are left.
 func (l *Core) bookPartsLocked(f *bucket.Call, outcomes []supply.Outcome, err error, now meter.Instant) (events []supply.Event) {
 	failed := supply.Outcome{Err: detached(err)}
 	news := make([]bool, f.Parts())
@@ -88,7 +88,7 @@ func (l *Core) bookPartsLocked(f *bucket.Call, outcomes []supply.Outcome, err er
 	return events
 }
 
-// bookLateLocked has what a call that was given up was granted go back to the store. A bucket that was forgotten asks for nothing more.
+// bookLateLocked returns to the store what it has granted to a call that was given up. A bucket that was forgotten returns nothing.
 func (l *Core) bookLateLocked(f *bucket.Call, outcomes []supply.Outcome, err error, now meter.Instant) {
 	for i := range f.Parts() {
 		o := supply.Outcome{Err: err}

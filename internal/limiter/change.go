@@ -9,23 +9,12 @@ import (
 
 // This file changes limits at run time.
 
-// Resize changes the size of a limit, for all its keys.
-func (l *Core) Resize(li *bucket.Limit, change func()) {
-	l.set(li, func() {
-		change()
-		li.Size = li.BurstOf(li.Rate)
-	}, func(b *bucket.Bucket, now meter.Instant) bool {
-		if li.Frees && b.HasOwnRate() {
-			return false
-		}
-		b.Meter.Resize(now, li.Size)
-		return true
-	})
-}
-
 // SetRate changes the rate of a limit, for all keys without a rate of their own.
 func (l *Core) SetRate(li *bucket.Limit, r meter.Rate) {
-	l.set(li, func() { li.Rate = r }, func(b *bucket.Bucket, now meter.Instant) bool {
+	l.mu.Lock()
+	l.setRateLocked(li, r)
+	l.mu.Unlock()
+	l.changeAll(li, func(b *bucket.Bucket, now meter.Instant) bool {
 		if b.HasOwnRate() {
 			return false
 		}
@@ -34,19 +23,57 @@ func (l *Core) SetRate(li *bucket.Limit, r meter.Rate) {
 	})
 }
 
-// set changes a limit, and then its buckets piece by piece. Of two calls at the same time the last change counts, because
-// each is what the limit says when it is made.
-func (l *Core) set(li *bucket.Limit, change func(), each func(*bucket.Bucket, meter.Instant) bool) {
+// SetSlots changes how many slots a limit that Frees has, for all keys without a number of their own.
+func (l *Core) SetSlots(li *bucket.Limit, n int64) {
 	l.mu.Lock()
-	li.Age(l.nowLocked())
-	change()
-	li.PerSecond = li.Shared(li.Rate).PerSecond()
+	l.setRateLocked(li, meter.Rate{N: min(n, meter.MaxCount), Per: li.Rate.Per})
+	li.Size = li.BurstOf(li.Rate)
 	l.mu.Unlock()
-	l.changeAll(li, each)
+	l.changeAll(li, func(b *bucket.Bucket, now meter.Instant) bool {
+		if b.HasOwnRate() {
+			return false
+		}
+		b.Meter.Resize(now, li.Size)
+		return true
+	})
 }
 
-// ReplanAll plans the waiters of a limit again, piece by piece, after a hold has changed that concerns them.
-func (l *Core) ReplanAll(li *bucket.Limit) {
+// SetBurst changes the burst of a limit, for all keys. It is an error if the store of the limit cannot have it.
+func (l *Core) SetBurst(li *bucket.Limit, n int64) error {
+	if err := l.setBurst(li, min(n, meter.MaxCount)); err != nil {
+		return err
+	}
+	l.changeAll(li, func(b *bucket.Bucket, now meter.Instant) bool {
+		b.Meter.Resize(now, li.Size)
+		return true
+	})
+	return nil
+}
+
+func (l *Core) setBurst(li *bucket.Limit, n int64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if li.Store != nil {
+		b := li.Budget("", li.Shared(li.Rate), li.Part(n))
+		if err := b.Check(); err != nil {
+			return err
+		}
+	}
+	li.Age(l.nowLocked())
+	li.Burst = n
+	li.Size = li.BurstOf(li.Rate)
+	return nil
+}
+
+// setRateLocked changes the rate of a limit, but not yet of its buckets. Each of them gets the rate that the limit has when the bucket is
+// changed, so that the last of several calls at the same time counts.
+func (l *Core) setRateLocked(li *bucket.Limit, r meter.Rate) {
+	li.Age(l.nowLocked())
+	li.Rate, li.PerSecond = r, li.Shared(r).PerSecond()
+}
+
+// replanAll plans the waiters of a limit again, piece by piece, after a hold has changed that concerns them.
+func (l *Core) replanAll(li *bucket.Limit) {
 	l.changeAll(li, func(b *bucket.Bucket, _ meter.Instant) bool { return b.HasLines() })
 }
 

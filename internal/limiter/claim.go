@@ -29,7 +29,7 @@ func (c *Claim) Done() <-chan struct{} { return c.done }
 // Winner returns the Waiter that is granted, once Done is closed; nil: none.
 func (c *Claim) Winner() *Waiter { return c.winner.Load() }
 
-// Seal says that no Waiter is added for now.
+// Seal says that no more Waiters are added. It is called once.
 func (c *Claim) Seal() { c.drop() }
 
 // take claims the request for w, and reports whether w was the first.

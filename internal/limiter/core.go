@@ -15,12 +15,13 @@ import (
 	"github.com/httpthrottle/throttle/internal/quota"
 	"github.com/httpthrottle/throttle/internal/record"
 	"github.com/httpthrottle/throttle/internal/supply"
+	"github.com/httpthrottle/throttle/store"
 )
 
 // A Core is a Limiter without HTTP and without the options, errors and events that users see. Users' functions are called without
 // its lock, and only by methods whose names do not end in Locked.
 type Core struct {
-	Limits      []*bucket.Limit // without that of gates
+	Limits      []*bucket.Limit // without Gate
 	maxQueue    int
 	maxKeys     int
 	dry         bool
@@ -28,7 +29,7 @@ type Core struct {
 	storeEvent  func(supply.Event)
 	Fair        *bucket.Limit    // where callers take turns; nil: nowhere
 	supplies    []*bucket.Supply // of the limits that are Shared; nil: there are none
-	Gate        *bucket.Limit    // of the buckets in gates
+	Gate        *bucket.Limit    // whose buckets are gates; see servers.go
 	HasHints    atomic.Bool      // some server has sent hints
 	draining    atomic.Bool      // Shutdown was called
 	Start       time.Time
@@ -36,7 +37,7 @@ type Core struct {
 	visitAtOnce int                  // buckets that are visited under one lock, at most
 	pause       func()               // between two pieces of work; mu is free
 	callStore   func(*bucket.Supply) // begins to call a store, without blocking
-	deadlineAge time.Duration        // see Options
+	deadlineAge time.Duration        // see Options.DeadlineAge
 
 	// mu guards all fields below, and every bucket, line and waiter. Nothing blocks and no user code runs while it is held:
 	// events for users are collected under it and delivered afterwards. Whenever mu is free:
@@ -61,10 +62,10 @@ type Core struct {
 	leaseTimer   *time.Timer
 	leaseTimerAt meter.Instant               // when leaseTimer fires; never: it does not
 	refreshes    uint64                      // calls of Refresh
-	sent         record.Record               // requests to all servers, until one has sent hints
+	sent         record.Record               // requests to all servers, which matter until one has sent hints
 	models       models                      // which of the servers count by model
 	servers      *quota.Registry             // what they reported; the owner of a gate is its bucket
-	keys         keep.Keeper[*bucket.Bucket] // of all buckets except those of the key "" and those of gates
+	keys         keep.Keeper[*bucket.Bucket] // of all buckets except gates and the buckets of the key ""
 	sweeper      *time.Timer
 	sweepAt      meter.Instant // when sweeper fires; never: it does not
 	shut         bool          // no request is granted on arrival any more
@@ -73,13 +74,13 @@ type Core struct {
 	counts       bucket.Counts // not beside mu, because other goroutines spin on mu while it is written
 }
 
-// Options are what a Core does beside its rules.
+// Options are the settings of a Core that belong to no rule.
 type Options struct {
 	MaxQueue int // requests that may wait for the same buckets
 	MaxKeys  int // buckets that may be kept
 	DryRun   bool
-	// DeadlineAge has requests be granted in the order of their deadlines, as if each had one this long after its arrival at most; 0: in
-	// that of arrival.
+	// DeadlineAge has requests be granted in the order of their deadlines, as if each had one this long after its arrival at most. 0: they
+	// are granted in the order of their arrival.
 	DeadlineAge time.Duration
 
 	// Rate returns the rate of a key in a limit that Asks; zero: the limit's own.
@@ -98,7 +99,7 @@ func New(rules []bucket.Rule, o Options) *Core {
 	return l
 }
 
-// open makes what does not depend on rules.
+// open makes all that does not depend on rules.
 func (l *Core) open() {
 	l.callStore = func(s *bucket.Supply) { go l.call(s) }
 	l.Gate = &bucket.Limit{Gates: true, Rule: bucket.Rule{Name: gateLimit, Share: 1, Reported: true, Tracked: true}}
@@ -108,6 +109,27 @@ func (l *Core) open() {
 	l.keys.Yields = (*bucket.Bucket).Yields
 	l.armed, l.keys.Matters, l.servers = meter.Never, (*bucket.Bucket).Matters, quota.NewRegistry(l.maxKeys, rand.Uint64())
 	l.wall.Unix, l.wallAt, l.sweepAt, l.leaseTimerAt = l.Start.UnixNano(), meter.Never, meter.Never, meter.Never
+}
+
+// add adds a limit, before any request comes.
+func (l *Core) add(r *bucket.Rule) {
+	li := bucket.NewLimit(*r)
+	li.Index = len(l.Limits)
+	if li.Wall {
+		l.wallAt = 0
+	}
+	if li.Store != nil {
+		li.Supply, li.Leases = l.supplyOf(li.Store.SupplyTerms, li.Name), &l.leases
+		if li.Stored == store.Calendar {
+			li.Calendar = li.Windows(&l.wall)
+		}
+	}
+	if li.Fair {
+		l.Fair = li
+	}
+	l.Limits = append(l.Limits, li)
+	l.Gate.Index = len(l.Limits)
+	l.makeLocked(li, "", meter.Rate{}, 0)
 }
 
 // nowLocked reads the clock. It is called once for each time that mu is taken.
@@ -131,7 +153,7 @@ func (l *Core) readWallLocked(now meter.Instant) {
 	}
 }
 
-// allLocked yields the buckets of some limits, those of the key "" last: if there are keys, most requests are charged there, too.
+// allLocked yields the buckets of some limits. Those of the key "" come last, because most requests may wait there.
 func (l *Core) allLocked(limits []*bucket.Limit) iter.Seq[*bucket.Bucket] {
 	return func(yield func(*bucket.Bucket) bool) {
 		for _, li := range limits {

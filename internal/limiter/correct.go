@@ -11,10 +11,13 @@ import (
 func (l *Core) Settle(r *Request, i int, cost int64) (charged int64, err error) {
 	now := l.begin()
 	defer l.end()
-	return l.settleLocked(r, i, cost, now)
+	if charged, err = l.settleLocked(r, i, cost, now); err == nil {
+		l.freeLocked(r.Charges()[i].Bucket, now)
+	}
+	return charged, err
 }
 
-// settleLocked is Settle.
+// settleLocked is Settle, before what made the bucket busy has ended.
 func (l *Core) settleLocked(r *Request, i int, cost int64, now meter.Instant) (charged int64, err error) {
 	c := &r.Charges()[i]
 	switch {
@@ -26,12 +29,15 @@ func (l *Core) settleLocked(r *Request, i int, cost int64, now meter.Instant) (c
 	r.spent |= wasSettled
 	charged, c.settled = c.Cost, true
 	c.Cost = cost
-	c.Limit.Settled.Add(charged, cost)
-	if c.Limit.Unit != "" {
-		l.payForGhostLocked(r, c, now) // it is paid with the response, of which this is the beginning
-		l.endUnitLocked(c, cost, now)
+	c.Limit.Counts.Estimated += uint64(charged)
+	c.Limit.Counts.Settled += uint64(cost)
+	if c.Limit.Rated {
+		c.Limit.Settled.Add(charged, cost)
 	}
-	if !l.hearLocked(r, c, cost, now) {
+	switch {
+	case c.Limit.Unit != "":
+		l.settleUnitLocked(r, c, charged, now)
+	case !l.hearLocked(r, c, cost, now):
 		l.correctLocked(c.Bucket, r.turn(), c.Paid, charged, cost, now)
 	}
 	if c.share > 0 && cost > 0 { // what costs nothing, as errors may, shows nothing

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/limiter"
 )
@@ -179,5 +180,64 @@ func TestARejectionSaysTheMostThatALimitPaysOnlyForACost(t *testing.T) {
 			_, err := l.Enqueue(t.Context(), w)
 			require.Equal(t, most, requireRejection(t, err).Most, "cost %d: %v", cost, err)
 		}
+	})
+}
+
+// A request that may not wait is granted or rejected, except where Enqueue has to decide.
+func TestARequestThatMayNotWaitIsDecidedOrLeftToEnqueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := drive(t, tokenBucket(1, time.Second), inFlight(2, named("slots")))
+		events := l.record()
+		now := func(a ask) (bool, error) { return l.NowOrNever(l.request(a)) }
+		ok, err := now(ask{})
+		require.NoError(t, err)
+		require.True(t, ok)
+		ok, err = now(ask{})
+		require.False(t, ok)
+		why := requireRejection(t, err)
+		require.Equal(t, bucket.ReasonNoTokens, why.Reason)
+		require.Equal(t, time.Second, why.Wait)
+		require.Equal(t, []string{"granted  after 0s", "rejected bucket"}, *events)
+		waits := l.send(ask{})
+		ok, err = now(ask{})
+		require.False(t, ok)
+		require.NoError(t, err, "the queue decides")
+		require.EqualValues(t, 1, l.counts().rejected())
+		sleep(time.Second)
+		requireGranted(t, waits, time.Second)
+		l.check()
+	})
+}
+
+// A report may settle charges as well, each once, as Settle does.
+func TestAReportSettlesCharges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := drive(t, tokenBucket(100, time.Second, named("first")), tokenBucket(100, time.Second, named("second")))
+		r := l.request(ask{Cost: 50})
+		require.True(t, l.Now(r, nil))
+		a := &limiter.Answer{Outcome: aimd.OK}
+		require.True(t, a.Settle(1, 20))
+		require.False(t, a.Settle(5, 20), "there is no room")
+		l.Report(r, a)
+		_, ok := a.Settled(0)
+		require.False(t, ok)
+		charged, ok := a.Settled(1)
+		require.True(t, ok)
+		require.EqualValues(t, 50, charged)
+		cost, ok := l.Charged(r, 1)
+		require.True(t, ok)
+		require.EqualValues(t, 20, cost)
+		require.InDelta(t, .5, l.Longest(r), 1e-9, "by the charge that is the largest for its rate")
+		_, err := l.Settle(r, 1, 10)
+		require.ErrorIs(t, err, limiter.ErrSettled)
+		_, err = l.Settle(r, 0, 50)
+		require.NoError(t, err)
+		require.EqualValues(t, 30, l.limit("second").Counts.Returned)
+		again := &limiter.Answer{}
+		again.Settle(0, 0)
+		l.Report(r, again)
+		_, ok = again.Settled(0)
+		require.False(t, ok, "it was settled")
+		l.check()
 	})
 }

@@ -68,8 +68,8 @@ func (l *Core) elapseLocked(now meter.Instant, most int) {
 	}
 }
 
-// frontLocked returns the request that is to be rejected first, if the MaxWait of w has ended: one in front of it, if its MaxWait
-// has ended, too, because w may be granted once that is gone. To reject what is behind w changes nothing for w.
+// frontLocked returns the request that is to be rejected first when the MaxWait of w has ended. That is a request in front of w whose
+// MaxWait has ended, too, because w may be granted once it is gone.
 func (l *Core) frontLocked(w *Waiter, now meter.Instant) (front *Waiter) {
 	front = w
 	for range mostInFront {
@@ -85,7 +85,7 @@ func (l *Core) frontLocked(w *Waiter, now meter.Instant) (front *Waiter) {
 	return front
 }
 
-// mostInFront is how many requests are looked at that each stop the one before: lines of requests that share buckets in a chain.
+// mostInFront is how many requests are looked at, each of which stops the one before.
 const mostInFront = 64
 
 // expireLocked rejects a request at the end of its MaxWait.

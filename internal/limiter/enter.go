@@ -12,8 +12,8 @@ import (
 
 // This file is how a request is granted, rejected, or made to wait.
 
-// Now grants a request if all limits can pay now, and its gate if it has one. Otherwise the request is to wait as a Waiter. The two
-// are separate so that requests wait on a small stack: there may be 100,000 of them.
+// Now grants a request if all its charges can be paid now, and that of its gate if it has one. Otherwise the request is to wait as a
+// Waiter. The two are separate so that requests wait on a small stack: there may be 100,000 of them.
 func (l *Core) Now(r *Request, gate *quota.Key) (ok bool) {
 	l.mu.Lock()
 	ok = l.payNowLocked(r, gate, l.nowLocked())
@@ -146,9 +146,9 @@ func (l *Core) grantOrDenyAgainLocked(r *Request, behind, missing bool, why *Ref
 	return v
 }
 
-// Enqueue grants a request that can be paid by now or that its priority lets overtake, rejects it, or makes it wait. It reports
-// whether the request waits: then Await is to be called, or Leave. The error is that of the Observer for a request that is rejected, or
-// why there is no rate for a key.
+// Enqueue grants a request if it can be paid now or may overtake by its priority, rejects it, or has it wait. It reports whether the
+// request waits: then call Await, or Leave. The error is that of the Observer for a request that is rejected, or says why there is no rate
+// for a key.
 //
 // The steps are called one after the other instead of one by the other, because a goroutine that waits keeps the largest stack that it
 // has needed.
@@ -182,7 +182,7 @@ type arrival struct {
 	verdict verdict
 	missing *Charge        // it has no room for its bucket; nil: there is none
 	at      *bucket.Bucket // what the request waits for, or would wait for without a dry run; nil: nothing
-	cost    int64          // there
+	cost    int64          // of the request there
 	wait    time.Duration
 }
 
@@ -237,7 +237,7 @@ func (l *Core) payOnArrivalLocked(w *Waiter, a *arrival, rates []meter.Rate, now
 	return false
 }
 
-// waitsLocked notes what w waits for. If w is a ghost, its request is sent.
+// waitsLocked notes what w waits for. If w is a ghost, its request is granted all the same.
 func (l *Core) waitsLocked(w *Waiter, a *arrival, now meter.Instant) {
 	a.at, a.cost, a.wait = w.bucket(), w.in.Costs[w.in.Binding], bucket.Until(w.due, now)
 	if w.ghost != nil {
@@ -265,7 +265,7 @@ func (l *Core) lineUpLocked(ctx context.Context, w *Waiter, missing *Charge, now
 		case reason == 0:
 			l.endLaterLocked(w)
 			if w.ghost == nil && !w.lowered {
-				w.charges, w.Gate = nil, nil // no memory that others know, because there may be many waiters
+				w.charges, w.Gate = nil, nil // the order has them, and there may be many waiters
 			}
 			return waiting
 		}
@@ -307,9 +307,9 @@ func (l *Core) joins(w *Waiter, now meter.Instant) bool {
 	return true
 }
 
-// Await waits until w, which Enqueue had wait, is granted. The error is that of the Observer for a request that is rejected, or the
-// cause of a context that has ended. If the context has ended by then, its end counts, and all tokens are given back, because a
-// request that cannot be sent must not be charged.
+// Await waits until w is granted, for which Enqueue reported that it waits. The error is that of the Observer for a request that is
+// rejected, or the cause of a context that has ended. If the context has ended by then, its end counts, and all tokens are given back,
+// because a request that cannot be sent must not be charged.
 func (l *Core) Await(ctx context.Context, w *Waiter) error {
 	select {
 	case <-w.decided:
@@ -381,7 +381,7 @@ func (l *Core) abandon(w *Waiter) bool {
 	}
 	l.counts.Canceled++
 	w.user.counts.Canceled++
-	if len(w.in.Costs) > 0 { // it is charged anything
+	if len(w.in.Costs) > 0 { // it has charges
 		w.bucket().Limit.Counts.Canceled++
 	}
 	return true

@@ -11,8 +11,8 @@ import (
 
 const (
 	sweepEvery = time.Second // between two sweeps, at least
-	sweepMost  = 1024        // and no more of them are looked at under one lock
-	sweepWith  = 4           // are looked at whenever buckets are made, so that forgetting keeps up
+	sweepMost  = 1024        // buckets that are looked at under one lock, at most
+	sweepWith  = 4           // buckets that are looked at whenever others are made, so that forgetting keeps up
 )
 
 // keepLocked keeps a bucket until it is as good as new.
@@ -22,7 +22,7 @@ func (l *Core) keepLocked(b *bucket.Bucket, now meter.Instant) {
 	l.sweepLaterLocked(now, sweepEvery)
 }
 
-// freeLocked notes that what made a bucket busy may have ended. Gates have a keeper of their own, so that they do not take the
+// freeLocked notes that a bucket may be less busy than its keeper knows. Gates have a keeper of their own, so that they do not take the
 // room of keys.
 func (l *Core) freeLocked(b *bucket.Bucket, now meter.Instant) {
 	sooner := false
@@ -68,8 +68,8 @@ func (l *Core) sweepLaterLocked(now meter.Instant, pause time.Duration) {
 	l.sweeper.Reset(time.Duration(at - now))
 }
 
-// crowdedLocked reports whether a bucket is to be made, for which there is no room, and more than one piece of work is needed
-// to find out which bucket may make room. It has done one of them.
+// crowdedLocked does a piece of the work of finding a bucket that may make room, if one is to be made for which there is none. It reports
+// whether more pieces are needed.
 func (l *Core) crowdedLocked(charges []Charge, now meter.Instant) bool {
 	if l.keys.Len() < l.maxKeys || !slices.ContainsFunc(charges, func(c Charge) bool { return !c.find() }) {
 		return false

@@ -11,16 +11,16 @@ import (
 // waiter without a goroutine. It is granted or rejected when its request would have been, so that it delays others as the request
 // would have.
 //
-// What a response says of a charge is booked as long after the grant of the ghost as the response came after the request was sent:
-// that is when the response to the request would have come.
+// What a response says of a charge is booked when it would have come: as long after the grant of the ghost as it came after the request
+// was sent.
 //
-// A meter that needs the outcome of requests is paid when the response comes, if the ghost still waits then: it counts what is
-// really under way.
+// A meter that needs the outcome of requests is paid when the response comes, if the ghost still waits then, because such a meter counts
+// the requests that are really in flight.
 
-// A ghost is what a Waiter needs in addition if its request was sent.
+// A ghost is what a Waiter has in addition if its request was sent.
 type ghost struct {
 	made  uint64  // charges that were made before it is granted: bit i for charge i
-	heard []heard // what the response says, in the order in which it is to be booked
+	heard []heard // from the response, in the order in which they are to be booked
 }
 
 // A heard is what a response says of the i-th charge of a ghost.
@@ -30,7 +30,7 @@ type heard struct {
 	cost  int64 // the true cost; negative: it only says that the response is there
 }
 
-// sendLocked has w wait for its request, which is sent now. The request takes the charges.
+// sendLocked has the request of a ghost be sent now.
 func (l *Core) sendLocked(w *Waiter, now meter.Instant) {
 	w.mark = Mark{At: now}
 	l.takeOffLocked(w.user)
@@ -76,8 +76,8 @@ func (l *Core) payForGhostLocked(r *Request, c *Charge, now meter.Instant) {
 	l.markLocked(c.Bucket)
 }
 
-// hearLocked has what the response to a request says of a charge be booked later, if a ghost makes the
-// charge, and reports whether it does.
+// hearLocked has what the response to a request says of a charge be booked later, if a ghost makes the charge. It reports whether one
+// does.
 func (l *Core) hearLocked(r *Request, c *Charge, cost, now meter.Instant) bool {
 	w := r.waiter
 	if w == nil || w.ghost == nil {
@@ -114,6 +114,7 @@ func (l *Core) bookLocked(w *Waiter, now meter.Instant) {
 	case w.ghost.made&(1<<h.index) != 0:
 	case h.cost >= 0:
 		l.correctLocked(b, w.turn(), paid, charged, h.cost, now)
+		l.freeLocked(b, now)
 	case b.Meter.(answered).Answered(paid, now):
 		l.markLocked(b)
 	}

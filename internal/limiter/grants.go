@@ -1,7 +1,6 @@
 package limiter
 
 import (
-	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
@@ -38,8 +37,7 @@ func (l *Core) Charged(r *Request, i int) (cost int64, ok bool) {
 	return r.Charges()[i].Cost, r.spent&wasReturned == 0
 }
 
-// Longest returns for how long, in seconds, the rate of a bucket is used up by what it was charged: the longest of all; 0: none
-// has a rate.
+// Longest returns how long it takes until the rate of each bucket has replaced what it was charged, in seconds; 0: none has a rate.
 func (l *Core) Longest(r *Request) (seconds float64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,17 +86,6 @@ func (l *Core) undoneLocked(r *Request, now meter.Instant) {
 func (l *Core) refundLocked(r *Request, c *Charge, now meter.Instant) {
 	l.payForGhostLocked(r, c, now)
 	l.giveBackLocked(c.Bucket, c.Paid, now, c.Cost)
-}
-
-// Read returns the counters of a User, or of all requests if it is nil, with the callers that wait and the buckets that are kept.
-func (l *Core) Read(of *User) (c bucket.Counts, callers, buckets int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	c = l.counts
-	if of != nil {
-		c = of.counts
-	}
-	return c, l.order.Callers(), l.keys.Len()
 }
 
 // CountRefusal counts a refusal of a server.

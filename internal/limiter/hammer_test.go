@@ -89,7 +89,7 @@ func TestTheInvariantsHoldAfterEverythingAtOnce(t *testing.T) {
 		}
 	})
 	all.Wait()
-	l.releaseAll()
+	l.ReleaseAll()
 	require.Zero(t, l.counts().Waiting)
 	l.check()
 	l.Lock()
@@ -114,7 +114,7 @@ func disturb(ctx context.Context, l *driven, r *rand.Rand) {
 	case 3:
 		l.hold(a.Key, time.Duration(1+r.IntN(int(ms))))
 	case 4:
-		l.release(a.Key)
+		l.Release(a.Key)
 		l.views()
 	case 5:
 		_ = l.refresh("pace", a.Key)

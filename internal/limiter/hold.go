@@ -7,8 +7,14 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
-// Hold holds a key in each limit, for d. It returns the limits that had no room to remember it.
+// Hold holds a key in each limit, for d. It returns the limits that had no room to remember that, and hold all keys without a bucket.
 func (l *Core) Hold(key string, d int64) (crowded []*bucket.Limit) {
+	crowded = l.hold(key, d)
+	l.replanUnkeyed(key)
+	return crowded
+}
+
+func (l *Core) hold(key string, d int64) (crowded []*bucket.Limit) {
 	var r Request
 	for _, li := range l.Limits {
 		r.Add(li, key, 0)
@@ -55,7 +61,7 @@ func (l *Core) heldLocked(b *bucket.Bucket, u *User) {
 func (l *Core) HoldAll(d int64) {
 	l.holdAll(d)
 	for _, li := range l.Limits {
-		l.ReplanAll(li)
+		l.replanAll(li)
 	}
 }
 
@@ -69,8 +75,14 @@ func (l *Core) holdAll(d int64) {
 	}
 }
 
-// Release returns the limits in which that hold was the last to end.
-func (l *Core) Release(key string) (last []*bucket.Limit) {
+// Release ends the holds of a key by Hold.
+func (l *Core) Release(key string) {
+	l.recountHolds(l.release(key)...)
+	l.replanUnkeyed(key)
+}
+
+// release ends the holds of a key, and returns the limits in which such a hold was the last one to end.
+func (l *Core) release(key string) (last []*bucket.Limit) {
 	now := l.begin()
 	defer l.end()
 	for _, li := range l.Limits {
@@ -86,7 +98,16 @@ func (l *Core) Release(key string) (last []*bucket.Limit) {
 	return last
 }
 
-// liftLocked ends a hold of a bucket. No waiter could have been granted before.
+// replanUnkeyed plans the waiters without a key again that are counted by host, after a hold of the key "" has changed: it holds them, too.
+func (l *Core) replanUnkeyed(key string) {
+	for _, li := range l.Limits {
+		if key == "" && li.Hosted {
+			l.replanAll(li)
+		}
+	}
+}
+
+// liftLocked ends the hold of a bucket, if there is one. Its waiters can be granted from now on.
 func (l *Core) liftLocked(b *bucket.Bucket, now meter.Instant) {
 	if b.Lift(now) {
 		l.freeLocked(b, now)
@@ -94,7 +115,7 @@ func (l *Core) liftLocked(b *bucket.Bucket, now meter.Instant) {
 	}
 }
 
-// ReleaseAll ends what hold and HoldAll did.
+// ReleaseAll ends all holds by Hold and HoldAll.
 func (l *Core) ReleaseAll() {
 	l.releaseHeld()
 	l.visitAll(l.allLimits(), func(b *bucket.Bucket, now meter.Instant) {
@@ -102,6 +123,8 @@ func (l *Core) ReleaseAll() {
 		l.markLocked(b)
 		l.serveLocked(now)
 	}, onward)
+	l.recountHolds(l.Limits...)
+	l.replanUnkeyed("")
 }
 
 func (l *Core) releaseHeld() {
@@ -113,8 +136,8 @@ func (l *Core) releaseHeld() {
 	}
 }
 
-// recountServersLocked finds when the last hold of a server ends, after one was taken back. With many gates that stays the end of
-// the longest hold so far: under the lock there is no time to look at them all.
+// recountServersLocked finds when the last hold by a server ends, after one was taken back. With many gates it leaves the end of the
+// longest hold so far, because under the lock there is no time to look at all of them.
 func (l *Core) recountServersLocked() {
 	if l.servers.Len() > pieceSize {
 		return
@@ -125,15 +148,17 @@ func (l *Core) recountServersLocked() {
 	}
 }
 
-// RecountHolds finds when the last hold of a limit ends, after that one was lifted. Holds that are set meanwhile count.
-func (l *Core) RecountHolds(li *bucket.Limit) {
-	l.mu.Lock()
-	li.Recount()
-	l.mu.Unlock()
-	l.visitAll([]*bucket.Limit{li}, func(b *bucket.Bucket, _ meter.Instant) { b.NoteHold() }, onward)
+// recountHolds finds when the last hold of each limit ends, after the last one was lifted. Holds that are set meanwhile count.
+func (l *Core) recountHolds(limits ...*bucket.Limit) {
+	for _, li := range limits {
+		l.mu.Lock()
+		li.Recount()
+		l.mu.Unlock()
+		l.visitAll([]*bucket.Limit{li}, func(b *bucket.Bucket, _ meter.Instant) { b.NoteHold() }, onward)
+	}
 }
 
-// HeldFor returns for how long from now on all keys are held.
+// HeldFor returns for how long HoldAll holds all keys yet, and the instant from which that counts.
 func (l *Core) HeldFor() (d time.Duration, now meter.Instant) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

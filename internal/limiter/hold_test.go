@@ -41,7 +41,7 @@ func TestReleaseEndsAHoldAtTheInstantItIsCalled(t *testing.T) {
 		l.check()
 		require.Empty(t, a)
 		sleep(1)
-		l.release("a")
+		l.Release("a")
 		l.check()
 		synctest.Wait()
 		require.ElementsMatch(t, []time.Duration{time.Minute}, []time.Duration{<-a})
@@ -52,7 +52,7 @@ func TestReleaseEndsAHoldAtTheInstantItIsCalled(t *testing.T) {
 		require.Equal(t, time.Minute+time.Second, <-second)
 		require.Empty(t, b, "another key")
 		require.Equal(t, time.Hour, l.heldUntil(l.Limits[0]), "b is still held")
-		l.release("b")
+		l.Release("b")
 		require.Equal(t, time.Minute+time.Second, <-b)
 		require.Zero(t, l.heldUntil(l.Limits[0]))
 		l.check()
@@ -67,9 +67,9 @@ func TestReleaseOfAKeyWithoutABucketEndsItsHold(t *testing.T) {
 		l.hold("busy", 2*time.Hour) // may not be forgotten: there is room for no other
 		l.hold("new", time.Hour)
 		require.Equal(t, 2*time.Hour, l.heldUntil(l.Limits[0]))
-		l.release("busy")
+		l.Release("busy")
 		require.Equal(t, time.Hour, l.heldUntil(l.Limits[0]))
-		l.release("new")
+		l.Release("new")
 		require.Zero(t, l.heldUntil(l.Limits[0]))
 		time.Sleep(time.Hour) // the bucket of busy is full, and makes room
 		_, ok = l.try(ask{Key: "new"})
@@ -121,7 +121,7 @@ func TestReleaseAllGrantsAllWaitersImmediately(t *testing.T) {
 		time.Sleep(time.Second)
 		l.check()
 		require.Equal(t, keys+1, l.counts().Waiting)
-		l.releaseAll()
+		l.ReleaseAll()
 		for _, waited := range all {
 			require.Equal(t, time.Second, <-waited)
 		}
@@ -136,10 +136,41 @@ func TestReleaseAllReachesRequestsWithoutAKey(t *testing.T) {
 		l.hold("", time.Hour)
 		_, ok := l.try(ask{})
 		require.False(t, ok)
-		l.releaseAll()
+		l.ReleaseAll()
 		_, ok = l.try(ask{})
 		require.True(t, ok)
 	})
+}
+
+// Requests without a key are counted by host, and a hold of the key "" is one of all of them.
+func TestAHoldOfNoKeyHoldsTheRequestsOfEachHost(t *testing.T) {
+	const held = time.Hour
+	for name, release := range map[string]func(l *driven){
+		"Release":    func(l *driven) { l.Release("") },
+		"ReleaseAll": func(l *driven) { l.ReleaseAll() },
+		"its end":    func(l *driven) { time.Sleep(held - l.now()) },
+	} {
+		within(t, name, func(t *testing.T) {
+			l := drive(t, tokenBucket(1, time.Second, hosted()))
+			requireGranted(t, l.send(ask{Host: "a"}), 0)
+			patient := l.send(ask{Host: "a"})
+			impatient := l.send(ask{Host: "a", MaxWait: new(3 * time.Second)})
+			l.hold("", held)
+			synctest.Wait()
+			requireRejected(t, impatient, 0, bucket.ReasonHeld)
+			other := l.send(ask{Host: "b"})
+			requireGranted(t, l.send(ask{Key: "a key"}), 0)
+			sleep(time.Minute)
+			require.False(t, patient.done)
+			require.False(t, other.done)
+			l.check()
+			release(l)
+			synctest.Wait()
+			requireGranted(t, patient, l.now())
+			requireGranted(t, other, l.now())
+			l.check()
+		})
+	}
 }
 
 // The table of holds of keys without a bucket is full.

@@ -144,6 +144,7 @@ func withFraction(part float64) ruleOption { return func(r *rule) { r.Share = pa
 func startingAt(t time.Time) ruleOption    { return func(r *rule) { r.Start = t } }
 func clamped() ruleOption                  { return func(r *rule) { r.Clamps = true } }
 func keyed() ruleOption                    { return func(r *rule) { r.Keyed = true } }
+func hosted() ruleOption                   { return func(r *rule) { r.Hosted = true } }
 func fair() ruleOption                     { return func(r *rule) { r.Fair = true } }
 
 func withWeights(f func(caller string) int) ruleOption { return func(r *rule) { r.weights = f } }

@@ -161,6 +161,7 @@ func (r *rejection) Unwrap() []error {
 // An ask is what a request asks for.
 type ask struct {
 	Key      string
+	Host     string            // instead of an empty Key, in limits that are hosted
 	Cost     int64             // in each limit except slots, where it is 1; 0 stands for 1
 	Keys     map[string]string // by limit, instead of Key
 	Costs    map[string]int64  // by limit, instead of Cost; 0: the limit does not apply
@@ -186,7 +187,11 @@ func (l *driven) request(a ask) *limiter.Request {
 		if c, ok := a.Costs[li.Name]; ok {
 			cost = c
 		}
-		if cost != 0 {
+		switch {
+		case cost == 0:
+		case key == "" && a.Host != "" && li.Hosted:
+			r.AddByHost(li, a.Host, cost)
+		default:
 			r.Add(li, key, cost)
 		}
 	}
@@ -338,13 +343,11 @@ func (l *driven) setRate(limit string, n int64, per time.Duration) {
 }
 
 func (l *driven) setBurst(limit string, n int64) {
-	li := l.limit(limit)
-	l.Resize(li, func() { li.Burst = n })
+	require.NoError(l.t, l.SetBurst(l.limit(limit), n))
 }
 
 func (l *driven) setInFlight(limit string, n int64) {
-	li := l.limit(limit)
-	l.Resize(li, func() { li.Rate.N = n })
+	l.SetSlots(l.limit(limit), n)
 }
 
 // refresh asks for rates again. The error has all keys without one.
@@ -363,19 +366,6 @@ func (l *driven) hold(key string, d time.Duration) []*bucket.Limit {
 }
 
 func (l *driven) holdAll(d time.Duration) { l.HoldAll(min(int64(d), meter.MaxPer)) }
-
-func (l *driven) release(key string) {
-	for _, li := range l.Release(key) {
-		l.RecountHolds(li)
-	}
-}
-
-func (l *driven) releaseAll() {
-	l.ReleaseAll()
-	for _, li := range l.Limits {
-		l.RecountHolds(li)
-	}
-}
 
 // heldUntil returns when the last hold in a limit ends; 0: nothing is held.
 func (l *driven) heldUntil(li *bucket.Limit) time.Duration {

@@ -184,7 +184,7 @@ func (w *late) step() {
 		w.core.hold("", time.Duration(d))
 		w.ends = append(w.ends, w.now()+d)
 	case 6:
-		w.core.release("")
+		w.core.Release("")
 	default:
 		w.end()
 	}

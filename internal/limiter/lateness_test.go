@@ -35,10 +35,10 @@ func TestAChangeGrantsNothingAsOfEarlier(t *testing.T) {
 			g.done()
 		}},
 		"a hold that ends": {inFlight(2000, named("beside")), func(_ *testing.T, l *driven, _ *grant) {
-			l.release("k")
+			l.Release("k")
 		}},
 		"all holds that end": {inFlight(2000, named("beside")), func(_ *testing.T, l *driven, _ *grant) {
-			l.releaseAll()
+			l.ReleaseAll()
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -133,7 +133,7 @@ func overdraw(t *testing.T, seed uint64) {
 		case op < 18:
 			l.hold("", time.Duration(r.Int64N(int64(100*time.Millisecond))))
 		case op < 19:
-			l.release("")
+			l.Release("")
 		default:
 			time.Sleep(time.Duration(r.Int64N(int64(200 * time.Millisecond))))
 		}

@@ -9,14 +9,14 @@ import (
 
 const maxModelHosts = 64
 
-// The models are the hosts that count by the model of a request, or may do so. The model is in the body, which is read without the lock,
-// and only where it matters.
+// models has the hosts that count requests by their model, or may do so. The model is in the body, which is read only where it matters, and
+// without the lock.
 type models struct {
-	hosts atomic.Pointer[map[string]quota.Models] // never changed, but replaced; nil: there are none
+	hosts atomic.Pointer[map[string]quota.Models] // the map is replaced, and never changed; nil: there are none
 }
 
-// note notes what the last response of a host shows. It is called with the lock.
-func (m *models) note(g *quota.Gate) {
+// noteLocked notes what the last response of a host shows.
+func (m *models) noteLocked(g *quota.Gate) {
 	host, now := g.Account.Key.Host, g.Models()
 	old := m.hosts.Load()
 	if old == nil && now == quota.NoModels || old != nil && (*old)[host] == now {
@@ -42,5 +42,5 @@ func (m *models) of(host string) quota.Models {
 // CountsModels reports whether a host counts requests by their model.
 func (l *Core) CountsModels(host string) bool { return l.models.of(host) == quota.CountsModels }
 
-// TriesModels reports whether a host may do so: then responses are to be reported with the model.
+// TriesModels reports whether a host may count requests by their model: then responses are to be reported with the model.
 func (l *Core) TriesModels(host string) bool { return l.models.of(host) == quota.TriesModels }

@@ -12,8 +12,8 @@ import (
 // A User makes requests: a Transport, or the Limiter itself.
 type User struct {
 	Observer Observer
-	// Granted and Rejected say that the methods of that name are to be called. Nothing is prepared for Granted if it is not set.
-	// Rejected matters only where nothing needs its result.
+	// Granted says that the Observer's method of that name is to be called. Rejected says so for the one of that name where nothing needs its
+	// result; elsewhere it is called in any case.
 	Granted, Rejected bool
 	Flies             bool // it says of each request that was granted when it has ended, by Answer.Ended or [Core.Finish]
 	Apart             bool // it may be shut down alone, so its requests in flight are counted separately, too
@@ -23,10 +23,10 @@ type User struct {
 	flights flights
 }
 
-// flights count the requests of Users that Fly. Those in flight are n without ended.
+// flights count requests of Users that Fly: n were sent, of which ended are not in flight any more.
 type flights struct {
 	n     int64        // guarded by the lock
-	ended atomic.Int64 // without the lock, because requests that are not reported never take it again
+	ended atomic.Int64 // written without the lock, because requests that are not reported do not take it again
 }
 
 // An Observer follows the requests of a User. The Core calls it without its lock, by the goroutine of the request,

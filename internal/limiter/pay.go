@@ -3,7 +3,6 @@ package limiter
 import (
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
-	"github.com/httpthrottle/throttle/store"
 )
 
 // payLocked makes all charges, and sets the mark, if they can be paid now and no request waits there. missing reports that a
@@ -51,7 +50,7 @@ func (l *Core) payAllLocked(charges []Charge, mark *Mark, rates []meter.Rate, u 
 	if ok, _ = l.payLocked(charges, mark, u, now); !ok && clamp(charges) {
 		ok, _ = l.payLocked(charges, mark, u, now)
 	}
-	if ok && l.keys.Len() > kept { // what was charged is not as good as new, and stays
+	if ok && l.keys.Len() > kept { // buckets that were charged are not as good as new, and stay
 		l.keys.Sweep(now, sweepWith, l.forgetLocked)
 	}
 	return ok, nil
@@ -121,8 +120,8 @@ func (l *Core) makeLocked(li *bucket.Limit, key string, r meter.Rate, now meter.
 	return b
 }
 
-// meterLocked returns a new meter, which shares with that of the key "" what it can. With Initial, the bucket of each key has
-// filled since the Limiter was made, so that it makes no difference whether it was forgotten when it was full.
+// meterLocked returns a new meter, which shares what it can with the meter of the key "". With Initial, the bucket of each key has
+// filled since the Core was made, so that it makes no difference whether it was forgotten when it was full.
 func (l *Core) meterLocked(li *bucket.Limit, r meter.Rate, burst int64, now meter.Instant) meter.Meter {
 	if li.Initial >= 0 {
 		now = li.InitialAt
@@ -142,25 +141,4 @@ func (l *Core) grantedLocked(u *User, now meter.Instant) Mark {
 	l.takeOffLocked(u)
 	l.sent.Add(now, 1)
 	return Mark{At: now, Nth: l.counts.Sent()}
-}
-
-// add adds a limit, before any request comes.
-func (l *Core) add(r *bucket.Rule) {
-	li := bucket.NewLimit(*r)
-	li.Index = len(l.Limits)
-	if li.Wall {
-		l.wallAt = 0
-	}
-	if li.Store != nil {
-		li.Supply, li.Leases = l.supplyOf(li.Store.SupplyTerms, li.Name), &l.leases
-		if li.Stored == store.Calendar {
-			li.Calendar = li.Windows(&l.wall)
-		}
-	}
-	if li.Fair {
-		l.Fair = li
-	}
-	l.Limits = append(l.Limits, li)
-	l.Gate.Index = len(l.Limits)
-	l.makeLocked(li, "", meter.Rate{}, 0)
 }

@@ -1,19 +1,20 @@
 package limiter
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
-// This file is how the rates of keys are asked for, which users' functions say, so without the lock.
+// This file asks users' functions for the rates of keys, without the lock.
 
 // beginRated is begin once the rates are known of all buckets that are to be made for charges, as of the last Refresh of their
-// limits. It finds out under the lock under which they are made: a bucket that was there a moment ago may have been forgotten.
+// limits. It finds out which are to be made under the lock under which they are: a bucket may have been forgotten a moment ago.
 //
-// Rates are those of the charges; the zero rate is the limit's own, and a negative one says that there is none for the key: then
-// err says why. Without rates, nothing was asked.
+// It returns a rate for each charge: zero is the limit's own, and a negative one says that there is none for the key, and err why. There
+// are no rates if none had to be asked for.
 func (l *Core) beginRated(charges []Charge) (now meter.Instant, rates []meter.Rate, err error) {
 	var asked uint64 // the number of the last Refresh before that
 	for {
@@ -52,7 +53,7 @@ func (l *Core) askRates(charges []Charge) (rates []meter.Rate, err error) {
 		}
 		r, fault := l.rate(c.Limit, c.Key)
 		if fault != nil {
-			r.N, err = -1, firstOf(err, fault)
+			r.N, err = -1, cmp.Or(err, fault)
 		}
 		rates[i] = r
 	}
@@ -65,13 +66,6 @@ func rateAt(rates []meter.Rate, i int) meter.Rate {
 		return rates[i]
 	}
 	return meter.Rate{}
-}
-
-func firstOf(err, other error) error {
-	if err != nil {
-		return err
-	}
-	return other
 }
 
 // Refresh asks for the rates of a limit again, for these keys or for all if there are none, so that a change of them takes effect.

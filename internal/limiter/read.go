@@ -8,6 +8,17 @@ import (
 	"github.com/httpthrottle/throttle/internal/quota"
 )
 
+// Read returns the counters of a User, or of all requests if it is nil, with the callers that wait and the buckets that are kept.
+func (l *Core) Read(of *User) (c bucket.Counts, callers, buckets int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c = l.counts
+	if of != nil {
+		c = of.counts
+	}
+	return c, l.order.Callers(), l.keys.Len()
+}
+
 // Look calls look under the lock for all buckets that say anything, a few at a time, and between without it, which reports
 // whether to go on.
 func (l *Core) Look(look func(b *bucket.Bucket, now meter.Instant), between func() bool) {
@@ -18,7 +29,7 @@ func (l *Core) Look(look func(b *bucket.Bucket, now meter.Instant), between func
 	}, between)
 }
 
-// LookAt calls f under the lock for the bucket of a key, and returns whether it did: a bucket is kept, and it says anything.
+// LookAt calls f under the lock for the bucket of a key. It reports false, and does not, if no bucket is kept, or it says nothing.
 func (l *Core) LookAt(li *bucket.Limit, key string, f func(b *bucket.Bucket, now meter.Instant)) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -30,8 +41,8 @@ func (l *Core) LookAt(li *bucket.Limit, key string, f func(b *bucket.Bucket, now
 	return true
 }
 
-// LookAtLimits calls f under the lock for every limit, and last for that of gates. keys is how many buckets are kept besides that
-// of the key "", callers how many callers wait, if they take turns there.
+// LookAtLimits calls f under the lock for every limit, and last for Gate. keys is how many buckets are kept besides that of the key "",
+// callers how many callers wait, if they take turns there.
 func (l *Core) LookAtLimits(f func(li *bucket.Limit, keys, callers int, now meter.Instant)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -17,12 +17,12 @@ type Refusal struct {
 	Wait     time.Duration // until it could have gone; the longest Duration: never
 	Patience time.Duration // for which it could have waited, counted from its arrival; 0: there is no bound
 	Most     int64         // the largest cost that its bucket can pay, where that is the reason; 0: there is no bucket
-	Err      error         // of a store, or what a server said
-	Status   int           // of the last refusal of the server, if requests wait because of it; 0: they do not
-	Ago      time.Duration // since that
+	Err      error         // of a store, or what a server said; nil: neither is the reason
+	Status   int           // of the last refusal by the server, if requests wait because of it; 0: they do not
+	Ago      time.Duration // since that refusal
 }
 
-// explain sets what a bucket knows of the reason.
+// explain adds what a bucket knows of the reason.
 func (r *Refusal) explain(b *bucket.Bucket, now meter.Instant) {
 	r.Err = b.Err(r.Reason)
 	if !b.Limit.Gates {
@@ -35,7 +35,8 @@ func (r *Refusal) explain(b *bucket.Bucket, now meter.Instant) {
 
 // refuseLocked rejects a request that could go at due.
 func (l *Core) refuseLocked(w *Waiter, reason bucket.Reason, c *Charge, due, now meter.Instant) {
-	w.refusal = w.refuse(reason, place{c.Limit, c.Key, c.Cost}, due, now)
+	w.refusal = w.refuse(reason, due, now)
+	w.refusal.Limit, w.refusal.Key, w.refusal.Cost = c.Limit, c.Key, c.Cost
 	if c.Bucket != nil {
 		w.refusal.explain(c.Bucket, now)
 		if reason == bucket.ReasonCost && c.Cost > 0 {
@@ -56,7 +57,8 @@ func (l *Core) refusedLocked(w *Waiter) {
 func (l *Core) rejectLocked(w *Waiter, i int, reason bucket.Reason, due, now meter.Instant) {
 	w.verdict, w.in.Binding = refused, i
 	b, cost := w.bucketAt(i), w.in.Costs[i]
-	w.refusal = w.refuse(reason, place{b.Limit, b.Key, cost}, b.Soonest(due, cost), now)
+	w.refusal = w.refuse(reason, b.Soonest(due, cost), now)
+	w.refusal.Limit, w.refusal.Key, w.refusal.Cost = b.Limit, b.Key, cost
 	w.refusal.explain(b, now)
 	l.refusedLocked(w)
 	l.quitLocked(w, now)

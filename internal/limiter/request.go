@@ -16,9 +16,9 @@ import (
 // It has room for a few charges inside, so that it can be on the stack: a field that points to them would move it to the heap.
 type Request struct {
 	User    *User
-	Context context.Context // which events have; nil: it is not known
+	Context context.Context // for events; nil: it is not known
 	Mark
-	Waited int64 // before the grant
+	Waited int64 // before the grant, in nanoseconds
 
 	waiter *Waiter // that was granted in the turn of a caller, or is a ghost (see ghost.go); nil: neither
 	spent  uint8   // guarded by the lock: which of the calls below were made
@@ -27,7 +27,7 @@ type Request struct {
 	many   []Charge // all of them, if there are too many for few
 }
 
-// fewCharges need no memory of their own: those of four limits and of the gate.
+// fewCharges is how many charges a Request has room for: those of four limits and of the gate.
 const fewCharges = 5
 
 // A Mark is when a request was granted, and how many had been granted by then.
@@ -48,18 +48,18 @@ type Charge struct {
 	Key    string
 	Cost   int64
 	Bucket *bucket.Bucket // nil: it is to be found, or made
-	Paid   int64          // what refunds and reports need, once it was granted
+	Paid   int64          // the result of Meter.Take, which refunds and reports need
 
 	Outcome aimd.Outcome // by the limit's Classify; 0: by the response
 	Kept    bool         // a slot that Free gives back
 	ByBody  bool         // the cost may be in the body of the response
 	settled bool         // guarded by the lock, as Cost is from then on
-	byHost  bool         // the request has no key, and its host is in the place of one
+	byHost  bool         // the request has no key, and Key is its host
 	made    bool         // Paid is known, although there is a ghost
 	share   bucket.Share // of the estimate that Cost is; 0: it was not asked for
 }
 
-// The calls that count once for a request that was granted.
+// The calls of which only the first counts, for a request that was granted.
 const (
 	wasReported = 1 << iota
 	wasFreed
@@ -76,7 +76,7 @@ func (r *Request) turn() turn {
 	return r.waiter.turn()
 }
 
-// first reports whether none of these calls was made before, and stores that they are made now.
+// first reports whether none of these calls was made before, and notes that they are made now.
 func (r *Request) first(what uint8) bool {
 	first := r.spent&what == 0
 	r.spent |= what
@@ -102,8 +102,8 @@ func (r *Request) Add(li *bucket.Limit, key string, cost int64) {
 
 // AddByHost adds a charge of a request without a key to a limit that counts such requests by host, which is not "".
 func (r *Request) AddByHost(li *bucket.Limit, host string, cost int64) {
-	r.Add(li, host, cost)
-	r.Charges()[len(r.Charges())-1].byHost = true
+	c := r.add()
+	c.Limit, c.Key, c.Cost, c.byHost = li, host, min(cost, meter.MaxCount), true
 }
 
 // AddAll adds charges that were made before, where there are none yet.
@@ -154,7 +154,7 @@ func (r *Request) Frees() bool {
 // IsTracked reports whether the response or the outcome of the request is to be reported.
 func (r *Request) IsTracked() bool {
 	charges := r.Charges()
-	for i := range charges { // no copy of a charge, which another may be settling
+	for i := range charges { // no copy of a charge, which another goroutine may be settling
 		if charges[i].Limit.Tracked {
 			return true
 		}
@@ -175,7 +175,7 @@ func gateOf(charges []Charge) *quota.Gate {
 
 // find finds the bucket of a charge, and reports whether there is one.
 func (c *Charge) find() bool {
-	if c.Key != "" && !c.Limit.Gates { // else it is found already
+	if c.Key != "" && !c.Limit.Gates { // otherwise it has its bucket from the beginning
 		c.Bucket = c.Limit.Find(c.Key, c.byHost)
 	}
 	if c.Limit.Lowers && c.share == 0 && c.Bucket != nil {
@@ -184,7 +184,7 @@ func (c *Charge) find() bool {
 	return c.Bucket != nil
 }
 
-// lower reduces the cost to what requests of the key did cost.
+// lower reduces the cost, which is an estimate, to the share of their estimates that requests of the key did cost.
 func (c *Charge) lower() {
 	c.share = bucket.WholeShare
 	if s := c.Bucket.Share(); s > 0 {
@@ -221,7 +221,7 @@ func clamp(charges []Charge) (clamped bool) {
 	return clamped
 }
 
-// rest lets a slot rest that is given back next, where its limit has a pause.
+// rest begins the pause of a slot that is about to be given back, if its limit has one.
 func (c *Charge) rest(now meter.Instant) {
 	if m, ok := c.Bucket.Meter.(meter.Rester); ok {
 		m.Rest(now, c.Cost)

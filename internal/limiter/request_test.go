@@ -331,18 +331,17 @@ func TestMaxWaitIsCheckedBeforeTheDeadline(t *testing.T) {
 }
 
 func TestARefusalHasThePatienceThatWasTooShort(t *testing.T) {
-	li := newLimit(1)
 	by := bounds{arrived: 10, expiry: 110, deadline: 60}
 	for reason, patience := range map[bucket.Reason]time.Duration{
 		bucket.ReasonNoTokens: 100, bucket.ReasonMaxWait: 100, bucket.ReasonHeld: 100, bucket.ReasonDeadline: 50,
 		bucket.ReasonQueueFull: 50, bucket.ReasonCost: 50, bucket.ReasonKeys: 50, bucket.ReasonStore: 50,
 	} {
-		r := by.refuse(reason, place{li, "a", 3}, 200, 10)
-		require.Equal(t, &Refusal{Reason: reason, Limit: li, Key: "a", Cost: 3, Wait: 190, Patience: patience}, r, strconv.Itoa(int(reason)))
+		r := by.refuse(reason, 200, 10)
+		require.Equal(t, &Refusal{Reason: reason, Wait: 190, Patience: patience}, r, strconv.Itoa(int(reason)))
 	}
 	by = bounds{expiry: meter.Never, deadline: meter.Never}
-	require.Zero(t, by.refuse(bucket.ReasonQueueFull, place{limit: li, cost: 1}, 5, 10).Patience)
-	require.Zero(t, by.refuse(bucket.ReasonQueueFull, place{limit: li, cost: 1}, 5, 10).Wait, "it is over")
+	require.Zero(t, by.refuse(bucket.ReasonQueueFull, 5, 10).Patience)
+	require.Zero(t, by.refuse(bucket.ReasonQueueFull, 5, 10).Wait, "it is over")
 	require.EqualValues(t, int64(math.MaxInt64), bucket.Until(meter.Never, 10))
 }
 

@@ -228,23 +228,19 @@ func (l *Core) correctLocked(b *bucket.Bucket, of turn, paid, charged, cost int6
 	if cost == charged {
 		return
 	}
-	if cost > charged && b.Limit.Unit == "" { // a server keeps its account, whatever it was charged
+	if cost > charged {
 		b = l.keptLocked(b, now)
 	}
 	b.Meter.Settle(paid, now, charged, cost)
 	l.turnLocked(of, b, cost-charged)
-	if cost < charged {
-		b.Limit.Counts.Gave(charged - cost)
-		l.markLocked(b)
-		l.freeLocked(b, now)
-	} else {
-		b.Limit.Counts.Charged += uint64(cost - charged)
+	b.Limit.Counts.Corrected(charged, cost)
+	if cost > charged {
 		if b.HasLines() {
 			l.order.CheckDebt(&b.Point)
 		}
-		l.markLocked(b)
 		l.owedLocked(b, now)
 	}
+	l.markLocked(b)
 }
 
 // owedLocked turns the debt of a bucket into a hold of its key, if the bucket was forgotten and there is no room for it.

@@ -12,9 +12,9 @@ import (
 	"github.com/httpthrottle/throttle/internal/quota"
 )
 
-// This file is how requests pass gates, and what becomes of what servers report. A gate has a bucket for each host, each set of
-// keys there, and each family of requests. A request passes its gate in addition to its limits. Until a server first sends hints,
-// only waiters have gates, so that the first response reaches them, and other requests pay nothing for it.
+// This file is how requests pass gates, and how reports of servers reach these. A gate is the limit that a server imposes on requests of
+// one host, one set of keys, and one family; it has a bucket in Core.Gate. A request passes its gate in addition to its limits. Until a
+// server first sends hints, only waiters pass gates, so that the first response reaches them, and other requests pay nothing for it.
 
 // gateLimit is the name of the limit of gates in rejections and statistics.
 const gateLimit = "server"
@@ -59,7 +59,7 @@ func (l *Core) reportUngated(r *Request, key *quota.Key, a *Answer) (n news) {
 	findingOf(r.Charges(), a)
 	rep := reportOf(a, r.At, r.Charges())
 	if a.Hints.Bare != quota.NotBare && rep.Own.Learns() {
-		return n // a limit of the client decides
+		return n // a limit that learns decides what it means
 	}
 	var unseen quota.Unseen
 	if r.Nth > 0 {
@@ -71,7 +71,7 @@ func (l *Core) reportUngated(r *Request, key *quota.Key, a *Answer) (n news) {
 	rep.Reading = l.readLocked(a.Hints, now)
 	g, change := l.servers.ApplyUngated(key, &rep, unseen, now)
 	if g != nil {
-		l.models.note(g)
+		l.models.noteLocked(g)
 	}
 	n.forgot, a.explained = change.Forgot, change.Kind == quota.Exhausted
 	if g == nil {
@@ -107,7 +107,7 @@ func (l *Core) judgeLocked(g *quota.Gate, rep *quota.Report, now meter.Instant) 
 	if from := l.servers.Judge(g, rep, now); from != nil {
 		l.markGatesLocked(from)
 	}
-	l.models.note(g)
+	l.models.noteLocked(g)
 }
 
 // applyLocked takes a response to a request that passed a gate.
@@ -157,27 +157,27 @@ func (l *Core) changedLocked(g *quota.Gate, c *quota.Change, now meter.Instant) 
 	switch c.Late {
 	case quota.OfHost:
 		for _, a := range g.Account.Server().Accounts() {
-			l.replanGatesLocked(a, now)
+			l.replanGatesLocked(a)
 		}
 	case quota.OfAccount:
-		l.replanGatesLocked(g.Account, now)
+		l.replanGatesLocked(g.Account)
 	}
 }
 
-// replanGatesLocked does so if requests there may be too late.
-func (l *Core) replanGatesLocked(a *quota.Account, now meter.Instant) {
+// replanGatesLocked marks the gates of an account at which requests wait that may be too late now.
+func (l *Core) replanGatesLocked(a *quota.Account) {
 	for _, g := range a.Waiting() {
 		l.replanLocked(ownerOf(g))
 	}
 }
 
-// reportOf returns the report of an answer to a request that was granted then, without what its hints come to.
+// reportOf returns the report of an answer to a request that was granted at sent, without a reading of its hints.
 func reportOf(a *Answer, sent meter.Instant, charges []Charge) quota.Report {
 	done := a.Outcome == aimd.OK
 	return quota.Report{Sent: sent, Accepted: done || a.Outcome == aimd.ClientError, Done: done, Doubtful: a.Doubts != nil && a.Hints.After == nil, Own: ownOf(charges)}
 }
 
-// readLocked returns what hints come to now, with what is left of the quotas to other clients.
+// readLocked reads hints, and sets how much of their quotas is left to other clients.
 func (l *Core) readLocked(h *quota.Hints, now meter.Instant) quota.Reading {
 	for i := range h.Quotas {
 		h.Quotas[i].Reserve = l.reserveLocked(h.Quotas[i].Limit)
@@ -185,7 +185,7 @@ func (l *Core) readLocked(h *quota.Hints, now meter.Instant) quota.Reading {
 	return h.Read(now)
 }
 
-// ownOf returns what limits a request with these charges besides the server.
+// ownOf returns how the client itself limits requests with these charges.
 func ownOf(charges []Charge) (own quota.Own) {
 	for i := range charges {
 		c := &charges[i]
@@ -264,13 +264,24 @@ func (l *Core) RestoreAccount(key *quota.Key, f func(a *quota.Account, now meter
 	l.ownerLocked(g, now)
 	err := l.servers.Restore(g.Account, now, f)
 	ownerOf(g).NoteHold()
-	l.replanGatesLocked(g.Account, now)
+	l.replanGatesLocked(g.Account)
 	return err
 }
 
 // ForgetReports forgets what was reported about the accounts whose keys want accepts, and the pauses of the buckets of a key
 // because of it.
 func (l *Core) ForgetReports(want func(*quota.Key) bool, key string) {
+	l.forgetReports(want, key)
+	held := []*bucket.Limit{l.Gate}
+	for _, li := range l.Limits {
+		if li.Learns {
+			held = append(held, li)
+		}
+	}
+	l.recountHolds(held...)
+}
+
+func (l *Core) forgetReports(want func(*quota.Key) bool, key string) {
 	accounts := l.accounts(want)
 	now := l.begin()
 	defer l.end()

@@ -292,7 +292,7 @@ func TestHoldOfSlotsReachesAllProcesses(t *testing.T) {
 		require.True(t, r.done)
 		require.GreaterOrEqual(t, r.at, time.Minute)
 		b.hold("", time.Minute)
-		b.release("")
+		b.Release("")
 		sleep(2 * ms)
 		now := a.send(ask{})
 		sleep(2 * ms)

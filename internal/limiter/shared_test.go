@@ -313,10 +313,10 @@ func TestReleaseReachesAllProcesses(t *testing.T) {
 		first := a.send(ask{})
 		second := b.send(ask{})
 		sleep(10 * ms)
-		c.release("") // c does not know of the hold
+		c.Release("") // c does not know of the hold
 		third := c.send(ask{})
 		sleep(10 * ms)
-		c.release("")
+		c.Release("")
 		sleep(7 * time.Second)
 		for _, r := range []*request{first, second, third} {
 			require.True(t, r.done)

@@ -14,7 +14,7 @@ import (
 
 // A drain waits until nothing waits and nothing is in flight.
 type drain struct {
-	of     *User // whose requests; nil: all
+	of     *User // whose requests count; nil: all do
 	stores bool  // and no store is to be asked for anything
 	done   chan struct{}
 }
@@ -79,8 +79,8 @@ func (l *Core) drainLocked() {
 	})
 }
 
-// isDrainedLocked reports whether a drain has ended. A dry run does not wait for ghosts. A store that is unreachable is not waited for:
-// it takes back by itself what no process reports.
+// isDrainedLocked reports whether a drain has ended. It does not wait for ghosts, nor for a store that is unreachable: a store takes back
+// by itself what no process reports.
 func (l *Core) isDrainedLocked(d *drain) bool {
 	switch u := d.of; {
 	case u != nil:
@@ -163,7 +163,7 @@ func (l *Core) refusalOfShut(charges []Charge) *Refusal {
 	return r
 }
 
-// rejectAll rejects the requests that wait, the last ones first: those before a request cannot be granted because it has gone.
+// rejectAll rejects the requests that wait, the last ones first, because a request that is gone may let those behind it go.
 func (l *Core) rejectAll(of *User) {
 	for some := range slices.Chunk(l.waitersOf(of), endsAtOnce) {
 		l.rejectSome(some)

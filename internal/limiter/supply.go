@@ -16,7 +16,7 @@ import (
 // A probe is the timer for the next call of a store that was unreachable.
 type probe struct {
 	timer *time.Timer
-	at    meter.Instant // when it fires; never: it does not
+	at    meter.Instant // when the timer fires; never: it does not
 }
 
 // supplyOf returns the supply with these terms.
@@ -124,8 +124,8 @@ func (l *Core) probe(s *bucket.Supply) {
 	l.callLocked(s, l.nowLocked())
 }
 
-// drawnLocked sees to the leases from which charges were paid that did not wait. Where no request waits and enough tokens are
-// left, the store need not be asked earlier than the timer says.
+// drawnLocked marks the leases from which charges were paid that did not wait. If no request waits there and enough tokens are left, the
+// store need not be asked earlier than the timer says.
 func (l *Core) drawnLocked(charges []Charge, now meter.Instant) {
 	for i := range charges {
 		b := charges[i].Bucket
@@ -138,11 +138,11 @@ func (l *Core) drawnLocked(charges []Charge, now meter.Instant) {
 	}
 }
 
-// storeErr is by how much the end of a hold differs that has been to a store and back, at most.
+// storeErr is by how much the end of a hold may differ after it was written to a store and read again.
 const storeErr = int64(100 * time.Millisecond)
 
-// holdLeasesLocked holds the shared budgets of a request that a server has refused for a while, in all processes. If the refusal turns out
-// to be none, holds that are not longer by then are lifted.
+// holdLeasesLocked holds the shared budgets of a request that a server has refused, in all processes. If the refusal turns out to be none,
+// the holds are lifted that were not extended meanwhile.
 func (l *Core) holdLeasesLocked(charges []Charge, until meter.Instant, d *Doubts, now meter.Instant) {
 	for i := range charges {
 		b := charges[i].Bucket
@@ -173,7 +173,7 @@ func (l *Core) wantLocked(charges []Charge) {
 	}
 }
 
-// detached returns err without the end of a call's context in its chain, where it would be taken for that of the request's.
+// detached returns err without the end of the context of a call in its chain: a caller would take it for the end of its own context.
 func detached(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return errors.New(err.Error())

@@ -13,7 +13,7 @@ import (
 )
 
 // A Waiter is a request that could not be granted immediately. It is on the heap, and takes little memory there, because there may
-// be a million of them. Its owner sets the first fields before it passes it to [Core.Enqueue].
+// be a million of them. Its owner sets the exported fields before it passes it to [Core.Enqueue].
 type Waiter struct {
 	Priority int
 	MaxWait  time.Duration   // negative: no bound
@@ -31,7 +31,7 @@ type Waiter struct {
 	charges []Charge      // nil while it waits, as the order of waiters has them, unless it is lowered
 	mark    Mark          // of the grant of the request
 	refusal *Refusal      // nil: it was not rejected
-	ghost   *ghost        // it is of a request that was sent; nil: it is none
+	ghost   *ghost        // its request was sent immediately, in a dry run; nil: it was not
 	decided chan struct{} // closed when it is granted or rejected; nil: it is a ghost, or must not wait
 
 	bounds
@@ -61,7 +61,7 @@ const (
 	waiting verdict = iota
 	granted
 	refused
-	left      // its context was over first
+	left      // its context ended first, or another Core granted it
 	undecided // it may have to wait
 )
 
@@ -85,10 +85,10 @@ func (w *Waiter) Decided() <-chan struct{} { return w.decided }
 // Rejected reports whether the request was rejected, once it does not wait any more.
 func (w *Waiter) Rejected() bool { return w.refusal != nil }
 
-// Wait returns how long it would have been until the request could have been granted, if it was rejected.
+// Wait returns after how long the request could have been granted. It must have been rejected.
 func (w *Waiter) Wait() time.Duration { return w.refusal.Wait }
 
-// Take makes r the request, which was granted.
+// Take moves the request of w, which was granted, to r.
 func (w *Waiter) Take(r *Request) {
 	r.User, r.Mark = w.user, w.mark
 	if !w.served {
@@ -109,7 +109,7 @@ func (w *Waiter) Take(r *Request) {
 	}
 }
 
-// enter gives w what the order of waiters is to know.
+// enter sets what the order of waiters needs to know of w.
 func (w *Waiter) enter() {
 	in, n, open := &w.in, len(w.charges), true
 	in.Rank, in.Last, in.Weight, in.Owner = w.rank, min(w.expiry, w.deadline-1), max(1, in.Weight), w
@@ -142,8 +142,8 @@ func (w *Waiter) bucketAt(i int) *bucket.Bucket {
 // bucket returns the bucket that delays w, or has delayed it.
 func (w *Waiter) bucket() *bucket.Bucket { return w.bucketAt(w.in.Binding) }
 
-// paid returns what refunds of a granted w need, by charge. It takes memory behind the costs that the order of waiters does not
-// need any more, because there may be many waiters.
+// paid has the [Charge.Paid] of each charge of a granted w. It is behind in.Costs, where the order had its sums while w waited, because
+// there may be many waiters.
 func (w *Waiter) paid() []int64 {
 	n := len(w.in.Costs)
 	return w.in.Costs[n : 2*n]
@@ -163,8 +163,8 @@ func (w *Waiter) turn() turn {
 type bounds struct {
 	rank     meter.Instant // see order.RankOf
 	arrived  meter.Instant
-	expiry   meter.Instant // the last at which it may be granted, by its MaxWait; never: none
-	deadline meter.Instant // the first at which it may not, by its context; never: none
+	expiry   meter.Instant // the last instant at which it may be granted, by its MaxWait; never: there is none
+	deadline meter.Instant // the first instant at which it may not, by its context; never: there is none
 	respite  int64         // for how long it may wait for a response of a store, although expiry is earlier
 }
 
@@ -189,7 +189,7 @@ func (b *bounds) last() meter.Instant { return max(b.expiry, b.arrived+b.respite
 // check returns why a request that would be granted at due must be rejected; 0 if it need not. MaxWait comes before the
 // deadline, so that one client sees one kind of rejection, whatever deadlines its callers set.
 //
-// A request that waits for a response of a store may wait for longer than MaxWait, as long as it may be granted immediately.
+// While the respite of a request lasts, its MaxWait does not count: the store may have tokens for it now.
 func (b *bounds) check(due, now meter.Instant, binding *bucket.Bucket) bucket.Reason {
 	last := max(b.expiry, min(now, b.arrived+b.respite))
 	switch {
@@ -212,9 +212,9 @@ func (b *bounds) isCutOff(due, until meter.Instant) bool {
 	return until > 0 && due >= until && (until == supply.Shut || due > b.expiry || due >= b.deadline)
 }
 
-// refuse returns the refusal of a request that could go at due.
-func (b *bounds) refuse(reason bucket.Reason, at place, due, now meter.Instant) *Refusal {
-	r := &Refusal{Reason: reason, Limit: at.limit, Key: at.key, Cost: at.cost, Wait: bucket.Until(due, now)}
+// refuse returns the refusal of a request that could go at due, without the charge because of which it is refused.
+func (b *bounds) refuse(reason bucket.Reason, due, now meter.Instant) *Refusal {
+	r := &Refusal{Reason: reason, Wait: bucket.Until(due, now)}
 	last := b.expiry
 	switch reason {
 	case bucket.ReasonMaxWait, bucket.ReasonNoTokens, bucket.ReasonHeld:
@@ -229,15 +229,8 @@ func (b *bounds) refuse(reason bucket.Reason, at place, due, now meter.Instant) 
 	return r
 }
 
-// A place is what a request costs in one limit.
-type place struct {
-	limit *bucket.Limit
-	key   string
-	cost  int64
-}
-
-// unpayable returns a charge that cannot be made at all, and why: there is no room for its bucket, or it is negative. due is when
-// the request may be tried again.
+// unpayable returns a charge that cannot be made, and why: there is no room for its bucket, or it is negative. due is when the request
+// may be tried again.
 func unpayable(charges []Charge, missing *Charge, now meter.Instant) (why bucket.Reason, c *Charge, due meter.Instant) {
 	if missing != nil {
 		return bucket.ReasonKeys, missing, now + int64(sweepEvery)

@@ -16,7 +16,7 @@ const (
 )
 
 // visitAll calls visit under the lock for the buckets of some limits, and between without it, which reports whether to go on.
-// Every bucket is visited that is kept all the while: those that are made meanwhile may be left out.
+// Every bucket is visited that is kept all the while. Buckets that are made meanwhile may be left out.
 //
 // The lock is held for visitTime at once, and for as long as it takes to check the waiters of one more bucket. Shorter pieces
 // would take longer: a sync.Mutex lets a caller that takes it again and again keep it from others for up to 1 ms each time.
@@ -40,7 +40,7 @@ func (l *Core) visit(some iter.Seq[*bucket.Bucket], visit func(*bucket.Bucket, m
 			return
 		}
 		l.pause()
-		now, visited = l.begin(), 0 // others may have changed the maps: what is still to come of them is what is in them then
+		now, visited = l.begin(), 0 // the maps may have changed: the rest of the visit is of what they have now
 	}
 	l.end()
 	between()
@@ -69,7 +69,7 @@ func (l *Core) Pieces(limits ...*bucket.Limit) iter.Seq[[]*bucket.Bucket] {
 			}
 			piece, waiters = piece[:0], 0
 			l.pause()
-			l.mu.Lock() // others may have changed the maps: what is still to come of them is what is in them then
+			l.mu.Lock() // see visit
 		}
 		l.mu.Unlock()
 		if len(piece) > 0 {

@@ -29,6 +29,8 @@ var limits = newGroup(FromLimiter, []string{"limit"}, []row[*throttle.LimitStats
 	{name: "throttle.in_flight_requests", unit: "{request}", kind: UpDownCounter, help: "Requests without a response yet, or slots in use.", only: knowsInFlight, value: func(s *throttle.LimitStats, v values) { v.number(s.InFlight) }},
 	{name: "throttle.tokens.charged", unit: "{token}", kind: Counter, help: "Tokens charged, settlements upwards included.", only: hasTokens, value: func(s *throttle.LimitStats, v values) { v.count(s.Charged) }},
 	{name: "throttle.tokens.returned", unit: "{token}", kind: Counter, help: "Tokens given back.", only: hasTokens, value: func(s *throttle.LimitStats, v values) { v.count(s.Returned) }},
+	{name: "throttle.tokens.estimated", unit: "{token}", kind: Counter, help: "Tokens that requests were charged at first, of those whose cost was settled.", only: hasSettled, value: func(s *throttle.LimitStats, v values) { v.count(s.Estimated) }},
+	{name: "throttle.tokens.settled", unit: "{token}", kind: Counter, help: "Tokens that requests did cost, of those whose cost was settled.", only: hasSettled, value: func(s *throttle.LimitStats, v values) { v.count(s.Settled) }},
 	{name: "throttle.tokens.capacity", unit: "{token}", kind: Gauge, help: "Tokens when full, or slots.", only: hasCapacity, value: func(s *throttle.LimitStats, v values) { v.gauge(s.Capacity) }},
 	{name: "throttle.tokens.available", unit: "{token}", kind: Gauge, help: "Tokens left now; negative: debt.", only: hasBalance, value: func(s *throttle.LimitStats, v values) { v.gauge(s.Tokens) }},
 	{name: "throttle.rate", unit: "{token}/s", kind: Gauge, help: "Tokens per second, as set or learned.", only: hasRate, value: func(s *throttle.LimitStats, v values) { v.gauge(s.Rate) }},
@@ -75,6 +77,7 @@ var quotas = newGroup(FromKey, []string{"host", "quota"}, []row[*throttle.QuotaS
 func hasTokens(s *throttle.LimitStats) bool {
 	return s.Kind != throttle.KindServer && s.Kind != throttle.KindNone
 }
+func hasSettled(s *throttle.LimitStats) bool  { return hasTokens(s) && s.Estimated > 0 }
 func hasCapacity(s *throttle.LimitStats) bool { return hasTokens(s) && s.Capacity > 0 }
 func hasBalance(s *throttle.LimitStats) bool {
 	return hasTokens(s) && !s.Keyed && !math.IsInf(s.Tokens, 0)

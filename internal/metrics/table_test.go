@@ -219,6 +219,7 @@ func TestWhatALimitCannotHaveIsLeftOut(t *testing.T) {
 		{throttle.LimitStats{Kind: "server", Capacity: 1, Rate: 1}, append(slices.Clone(always), "throttle.in_flight_requests")},
 		{throttle.LimitStats{Kind: "bucket", Capacity: 1, Rate: 1}, append(slices.Clone(tokens), "throttle.tokens.available", "throttle.rate")},
 		{throttle.LimitStats{Kind: "bucket", Capacity: 1, Rate: 1, Keyed: true}, tokens},
+		{throttle.LimitStats{Kind: "bucket", Capacity: 1, Keyed: true, Estimated: 1}, append(slices.Clone(tokens), "throttle.tokens.estimated", "throttle.tokens.settled")},
 		{throttle.LimitStats{Kind: "in-flight", Capacity: 1, Tokens: 1}, append(slices.Clone(tokens), "throttle.tokens.available", "throttle.in_flight_requests")},
 		{throttle.LimitStats{Kind: "adaptive", Rate: 1, Tokens: math.Inf(1)}, append(slices.Clone(always),
 			"throttle.tokens.charged", "throttle.tokens.returned", "throttle.rate", "throttle.in_flight_requests", "throttle.retunes")},

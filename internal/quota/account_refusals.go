@@ -37,11 +37,17 @@ func (a *Account) holdFor(r *refusal, d int64) {
 	}
 }
 
+// isNews reports whether a refused request was sent after the last hold, so that it shows that this was too short. Other refusals are of the
+// event that began the hold, or of a request that did not wait for it, because it asked whether the hold concerns it.
+func (a *Account) isNews(r *refusal) bool {
+	return r.sent > max(a.set, a.server.set) && r.sent >= a.Until()
+}
+
 // refused takes a refusal that asks for a wait. If a quota explains it, the rate was right; otherwise a pace begins.
 func (a *Account) refused(r *refusal) {
-	news := r.sent > max(a.set, a.server.set)
+	news := a.isNews(r)
 	if news {
-		a.row.add()
+		a.row.add(r.sent)
 	}
 	a.holdFor(r, r.wait)
 	switch {
@@ -55,13 +61,13 @@ func (a *Account) refused(r *refusal) {
 }
 
 // backOff takes a refusal without a known wait. It holds the account for as long as eight requests take at the rate that was accepted,
-// from 1/8 s to 1 s, times two for each refusal before it in the row, at most 64 s. Bare refusals in a row set no hold: they mostly come
-// from a server that is down, which shows nothing about its limit.
+// from 1/8 s to 1 s, times two for each refusal before it in the row, at most 64 s, and no longer than an earlier cycle lasted. Bare
+// refusals in a row set no hold: they mostly come from a server that is down, which shows nothing about its limit.
 //
 // The first refusal of a client with limits of its own sets no hold, but from then on requests are sent evenly, because some servers
 // refuse requests that come too close together.
 func (a *Account) backOff(r *refusal) {
-	if r.sent <= a.set {
+	if !a.isNews(r) {
 		a.pace.joined()
 		return
 	}
@@ -70,7 +76,7 @@ func (a *Account) backOff(r *refusal) {
 		a.pace.space(r.at)
 		n--
 	}
-	a.row.add()
+	a.row.add(r.sent)
 	switch {
 	case n < 0:
 		a.set = r.at
@@ -79,7 +85,7 @@ func (a *Account) backOff(r *refusal) {
 	default:
 		few := min(8e9/max(a.pace.rate, a.lately.Over(rateOver).Rate(r.at)), float64(second))
 		wait := min(max(int64(few), second/8)<<n, second<<longestBack)
-		a.Hold(r.at, wait)
+		a.Hold(r.at, a.row.atMost(r.at, wait))
 		a.begin(r, wait, a.Until())
 	}
 }
@@ -128,7 +134,7 @@ func (a *Account) answered(now, sent meter.Instant, kind Kind) {
 		return
 	}
 	if sent > a.set {
-		a.refusals = 0
+		a.row.accepted(sent)
 		if a.asking {
 			a.asking, a.pace.next = false, a.pace.last
 		}

@@ -184,16 +184,18 @@ func TestAccountBackoffTakesOneStepPerEvent(t *testing.T) {
 		a.backOff(&refusal{at: second + i, sent: second, bare: NotBare, kind: Refused}) // they were sent before, or at that instant
 	}
 	require.Equal(t, held, a.held)
-	a.backOff(&refusal{at: 5 * second, sent: second + 1, bare: NotBare, kind: Refused})
+	a.backOff(&refusal{at: 5 * second, sent: held - 1, bare: NotBare, kind: Refused}) // it did not wait for the end of the hold
+	require.Equal(t, held, a.held)
+	a.backOff(&refusal{at: 5 * second, sent: held, bare: NotBare, kind: Refused})
 	requireBackoff(t, a, 5*second, 2*second)
 
 	sends(t, g, 10*second, 1)
 	sends(t, g, 11*second, 1)          // one a second, in a row
 	ends(g, 5*second, 11*second, true) // sent before the hold: no sign that it was enough
-	a.backOff(&refusal{at: 12 * second, sent: 5*second + 1, bare: NotBare, kind: Refused})
+	a.backOff(&refusal{at: 12 * second, sent: a.held, bare: NotBare, kind: Refused})
 	requireBackoff(t, a, 12*second, 4*second)
 	ends(g, 12*second+1, 20*second, false)
-	a.backOff(&refusal{at: 20 * second, sent: 12*second + 1, bare: NotBare, kind: Refused})
+	a.backOff(&refusal{at: 20 * second, sent: a.held, bare: NotBare, kind: Refused})
 	requireBackoff(t, a, 20*second, 8*second)
 	sends(t, g, 30*second, 1)
 	ends(g, 30*second, 40*second, true)
@@ -286,5 +288,23 @@ func TestAccountWaitsAsLongAsAskedEachTime(t *testing.T) {
 		a.refused(&refusal{at: now + 1, sent: now + 1, wait: second, kind: kindOf(explained)})
 		requireBackoff(t, a, now+1, second)
 		require.Equal(t, explained, a.pace.worked, "a refusal that is explained begins no pace")
+	}
+}
+
+// A fixed window of ten seconds is used up after five seconds, and then after one.
+func TestABackoffIsNoLongerThanTheServerWasClosedBefore(t *testing.T) {
+	a, g, _ := newFamilies()
+	opened := second
+	asks(t, g, opened)
+	for _, c := range []struct{ used, lasts int64 }{{5 * second, 13 * second}, {second, 13 * second}} {
+		now := opened + c.used
+		for now < opened+10*second {
+			a.backOff(&refusal{at: now, sent: now, bare: NotBare, kind: Refused})
+			now = a.held
+		}
+		require.Less(t, now, opened+c.lasts, "instead of 17 s: one, two, four and eight from the second on")
+		g.Take(now, now, 1, true)
+		ends(g, now, now, true)
+		opened = now
 	}
 }

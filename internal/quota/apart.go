@@ -13,7 +13,7 @@ const (
 	maxFiner    = 64 // families of a host whose requests are distinguished further
 	mostVotes   = 3  // for counts that are separate, or are not
 	askMost     = 2  // gates whose question is refused, whether a hold concerns them
-	mostTries   = 3  // to find the trait by which a server counts requests of one gate separately
+	mostTries   = 40 // that are counted; see mayTry
 	trialShown  = 4  // pairs of responses more than would show by chance that a trait matters
 	trialMost   = 64 // responses
 	trialFew    = 8  // if they fit each other from the second on
@@ -59,15 +59,21 @@ type alike struct{ family, method, credential uint64 }
 // evidence is what shows whether a gate is counted with the others of its account.
 type evidence struct {
 	own    departures
-	report uint64 // which quotas its last response with counts reported, with their limits; 0: there was none
-	left   int64  // what the response to its newest request reported
-	newest int64  // the number of that request among its own; 0: there was no such response
-	apart  int8   // how many responses fit its own count, and not that of the account
-	with   int8   // how many responses in a row fit the count of another account, and not that of its own
-	joined bool   // a response has shown that it belongs to its account
-	tries  int8   // to find what is different between its requests
-	finer  uint16 // traits by which requests of the family were distinguished when it was made
-	trial  *trial // one that has not ended; nil: its responses fit each other
+	report uint64  // which quotas its last response with counts reported, with their limits; 0: there was none
+	left   int64   // what the response to its newest request reported
+	newest int64   // the number of that request among its own; 0: there was no such response
+	apart  int8    // how many responses fit its own count, and not that of the account
+	with   int8    // how many responses in a row fit the count of another account, and not that of its own
+	joined bool    // a response has shown that it belongs to its account
+	tries  [2]int8 // trials that found nothing, of counts and of limits
+	finer  finer   // when it was made
+	trial  *trial  // one that has not ended; nil: its responses fit each other
+}
+
+// A finer is by which traits requests of a family are distinguished; each is a bit.
+type finer struct {
+	by    uint8
+	found uint8 // at some time
 }
 
 // A trial finds the trait by which a server counts requests of one gate separately. It compares each response with a few before it: they
@@ -75,12 +81,19 @@ type evidence struct {
 type trial struct {
 	last  [4]counting
 	n     int8            // responses
+	of    int8            // what differs
 	odd   int8            // of them that did not fit the one before
 	apart [MaxTraits]int8 // pairs that do not fit, of requests that differ in the trait
 	alike [MaxTraits]int8 // pairs that fit, of requests that do not differ
 	loose [MaxTraits]int8 // pairs that fit, of requests that differ
 	wrong [MaxTraits]int8 // pairs that do not fit, of requests that do not differ
 }
+
+// What differs between responses.
+const (
+	ofCounts int8 = iota
+	ofLimits
+)
 
 // A counting is a response that reported counts.
 type counting struct {
@@ -100,9 +113,9 @@ func (s *Server) kind(key *Key) uint64 {
 	for i := range len(key.Apart) {
 		kind = mix(kind, uint64(key.Apart[i]))
 	}
-	if finer := s.finer[key.Family]; finer != 0 && key.Traits != nil {
+	if finer := s.finer[key.Family]; finer.by != 0 && key.Traits != nil {
 		for n := range MaxTraits {
-			if finer>>n&1 == 1 {
+			if finer.by>>n&1 == 1 {
 				kind = mix(kind, key.Traits.Trait(n))
 			}
 		}
@@ -238,14 +251,19 @@ func (g *Gate) differs(rep *Report, reported uint64) bool {
 	h := counting{report: int64(reported), left: rep.claims[0].Left, n: n}
 	before := counting{report: int64(g.report), left: g.left, n: g.newest}
 	odd := g.report != 0 && !h.fits(&before, 2+g.inFlight) && (h.report != before.report || !g.Account.ended(rep))
+	of := ofCounts
+	if g.report != 0 && h.report != before.report {
+		of = ofLimits
+	}
 	switch {
 	case rep.Traits == nil || g.trial == nil && !odd || g.finer != g.Account.server.finer[g.family]: // its requests are distinguished further
 		return false
-	case g.tries >= mostTries: // nothing that is known of requests
-		return reported != g.report
+	case g.trial == nil && !g.mayTry(of):
+		return of == ofLimits
 	case g.trial == nil:
-		g.trial = new(trial)
+		g.trial = &trial{}
 	}
+	g.trial.of = max(g.trial.of, of)
 	for i := range MaxTraits {
 		h.traits[i] = rep.Traits.Trait(i)
 	}
@@ -255,17 +273,32 @@ func (g *Gate) differs(rep *Report, reported uint64) bool {
 	trait := g.trial.next(h, 2+g.inFlight)
 	if trait >= 0 {
 		g.Account.server.refine(g.family, trait)
-		for _, q := range g.Account.quotas {
-			q.flow = flow{}
-		}
+		g.Account.group.mixed(g.family, rep.Sent)
 	}
 	if x := g.trial; trait >= 0 || x.n >= trialMost || x.n >= trialFew && x.odd <= 1 {
 		if x.odd > 1 {
-			g.tries++
+			g.tries[x.of] = min(g.tries[x.of]+1, mostTries)
 		}
 		g.trial = nil
 	}
 	return true
+}
+
+// mayTry reports whether a trial may begin. Each that finds nothing has the next one wait for twice as many requests: counts also rise
+// where requests come back one by one, and what differs may be nothing that is known of requests, until the server counts in another way.
+func (g *Gate) mayTry(of int8) bool { return g.tries[of] == 0 || g.own.sent >= trialMost<<g.tries[of] }
+
+// mixed takes that requests of a family were counted by more than was known. What accounts of them have shown of their rates is of no
+// quota of the server.
+func (p *group) mixed(family uint64, now meter.Instant) {
+	for _, a := range p.accounts {
+		if slices.ContainsFunc(a.gates[:min(len(a.gates), lookAtMost)], func(g *Gate) bool { return g.family == family }) {
+			a.pace = a.pace.forget(now)
+			for _, q := range a.quotas {
+				q.flow, q.length, q.ages = flow{}, length{}, nil
+			}
+		}
+	}
 }
 
 // ended reports whether the window of the quota that a response reports first had ended when its request was sent, as far as is known.
@@ -283,12 +316,16 @@ func (h *counting) fits(before *counting, slack int64) bool {
 
 // next takes a response, and returns the trait by which the server counts; -1: it is not known.
 func (x *trial) next(h counting, slack int64) int {
-	for i := range min(int(x.n), len(x.last)) {
-		before := &x.last[i]
+	var between [MaxTraits]bool // a response between the two was to a request with another trait
+	for age := 1; age <= min(int(x.n), len(x.last)); age++ {
+		before := &x.last[(int(x.n)-age)%len(x.last)]
 		fits := h.fits(before, slack)
 		for t := range MaxTraits {
 			of := &x.apart
-			switch same := h.traits[t] == before.traits[t]; {
+			same := h.traits[t] == before.traits[t]
+			switch {
+			case fits && same && x.of == ofCounts && !between[t]: // counts and traits may both have changed with time
+				continue
 			case fits && same:
 				of = &x.alike
 			case fits:
@@ -297,6 +334,7 @@ func (x *trial) next(h counting, slack int64) int {
 				of = &x.wrong
 			}
 			of[t] = min(of[t]+1, 100)
+			between[t] = between[t] || !same
 		}
 	}
 	x.last[int(x.n)%len(x.last)] = h
@@ -317,15 +355,23 @@ func (x *trial) shown(t int) float64 {
 	return alike*apart/max(1, apart+float64(x.loose[t])) - 4*float64(x.wrong[t])
 }
 
-// refine has requests of a family be distinguished by another trait.
+// refine has requests of a family be distinguished by another trait. It replaces those before, which may have differed with it by chance; if
+// one of these is found again, both count.
 func (s *Server) refine(family uint64, trait int) {
 	if s.finer == nil {
-		s.finer = make(map[uint64]uint16)
+		s.finer = make(map[uint64]finer)
 	}
-	if len(s.finer) < maxFiner || s.finer[family] != 0 {
-		s.finer[family] |= 1 << trait
-		s.byModel = s.byModel || trait == traitModel
+	f := s.finer[family]
+	if len(s.finer) >= maxFiner && f == (finer{}) {
+		return
 	}
+	if f.found>>trait&1 == 0 {
+		f.by = 0
+	}
+	f.by |= 1 << trait
+	f.found |= f.by
+	s.finer[family] = f
+	s.byModel = s.byModel || trait == traitModel
 }
 
 // notes keeps what a response reports.

@@ -93,6 +93,84 @@ func TestAFamilyIsDividedByWhatDiffers(t *testing.T) {
 	}
 }
 
+// While callers go through the items one after the other, the item differs whenever the part does. Later only the part decides, so the item
+// no longer divides the family; if it is found again, both do.
+func TestATraitReplacesThoseThatMayHaveDifferedWithItByChance(t *testing.T) {
+	const family, item, part = 1, 2, 3
+	s := NewServer(1)
+	for _, c := range []struct {
+		trait int
+		by    uint8
+	}{{item, 1 << item}, {part, 1 << part}, {item, 1<<item | 1<<part}, {4, 1 << 4}, {part, 1<<part | 1<<4}} {
+		s.refine(family, c.trait)
+		require.Equal(t, c.by, s.finer[family].by)
+	}
+	require.EqualValues(t, 1<<item|1<<part|1<<4, s.finer[family].found)
+}
+
+// Requests come back one by one, so counts rise now and then. Trials that find nothing become rare, but a server that begins to count by model is
+// noticed after any number of them.
+func TestATrialThatFindsNothingDelaysTheNext(t *testing.T) {
+	r := NewRegistry(50, 1)
+	k := at("h", 1)
+	var begun []int64
+	for i := range int64(4000) {
+		k.Traits = tagged{uint64(i % 2), 2, 7}
+		before := r.Find(k, i*second)
+		g := responds(r, k, i*second, counts(1000, 500+i*37%100, time.Hour))
+		if g.trial != nil && (before == nil || g.trial.n == 1) {
+			begun = append(begun, g.own.sent)
+		}
+	}
+	require.Equal(t, []int64{2, 128, 256, 512, 1024, 2048}, begun)
+	for i := range int64(20) {
+		k.Traits = tagged{uint64(i % 2), 2, 7}
+		responds(r, k, 4000*second, counts(100+i%2*200, 90-i/2, time.Hour))
+	}
+	require.EqualValues(t, 1<<traitModel, r.hosts["h"].finer[k.Family].by)
+}
+
+// What two quotas together have shown of a rate is the rate of neither.
+func TestAMixtureOfQuotasIsForgottenOnceItIsDivided(t *testing.T) {
+	r := NewRegistry(50, 1)
+	k := at("h", 1)
+	other := at("h", 2)
+	for i := range int64(20) {
+		k.Traits = tagged{uint64(i % 2), 2, 7}
+		g := r.Find(k, i)
+		if g != nil && r.hosts["h"].finer == nil {
+			g.Account.pace.rate = 3
+			only(t, g.Account).length.open = second
+		}
+		responds(r, k, i, counts(100+i%2*200, 90-i/2, time.Hour))
+		responds(r, other, i, counts(7, 5, time.Hour)).Account.pace.rate = 4
+	}
+	for _, a := range r.hosts["h"].accounts {
+		if a == r.Find(other, 0).Account {
+			require.EqualValues(t, 4, a.pace.rate)
+		} else {
+			require.Zero(t, a.pace.rate)
+			require.Zero(t, only(t, a).length.open)
+		}
+	}
+	require.Len(t, r.hosts["h"].accounts, 3)
+}
+
+// A log of requests gets some back each time that the callers go on to the next item.
+func TestCountsThatChangeWithTimeDoNotDivideAFamily(t *testing.T) {
+	r := NewRegistry(50, 1)
+	k := at("h", 1)
+	left := int64(500)
+	for i := range int64(400) {
+		if left--; i%8 == 0 {
+			left += 8
+		}
+		k.Traits = tagged{0, 3, uint64(1 + i/8), 7}
+		responds(r, k, i*second, counts(1000, left, time.Hour))
+	}
+	require.Empty(t, r.hosts["h"].finer)
+}
+
 // Two credentials have quotas of the same size that end together: only the counts show that there are two.
 func TestCountsThatRequestsOfOthersDoNotLowerAreApart(t *testing.T) {
 	r := NewRegistry(10, 1)

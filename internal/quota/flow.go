@@ -4,6 +4,7 @@ import "math"
 
 const (
 	flowKeeps = 7.0 / 8 // of what responses before have shown, beside the next
+	flowKnown = 2.0     // requests that came back show a rate
 	flowLeast = 0.15    // of a request for each: what reordered responses seem to show is less
 	flowUsed  = 0.95    // of the rate
 )
@@ -25,10 +26,19 @@ func (f *flow) add(back, span int64) {
 
 // rate returns how many requests come back per ns; 0: none, as far as responses show.
 func (f *flow) rate() float64 {
-	if f.back < 2 || f.back < flowLeast*f.n || f.span <= 0 {
+	if f.back < flowKnown || f.back < flowLeast*f.n || f.span <= 0 {
 		return 0
 	}
 	return f.back / f.span
+}
+
+// refused takes a refusal, which shows that requests were sent too fast for it. Only a second one in a row shows that it may be none. It reports
+// whether the flow was known.
+func (f *flow) refused() (known bool) {
+	if known = f.back > flowKnown*flowKeeps; known { // what the refusal showed was added before
+		f.back = max(f.back/2, flowKnown)
+	}
+	return known
 }
 
 // longest returns the longest time between requests for which what is shown is worth anything: twice the one between the responses.

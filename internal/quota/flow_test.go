@@ -114,7 +114,7 @@ func TestASlowFlowIsTriedAfterTwiceTheTimeOfResponses(t *testing.T) {
 		require.Equal(t, 300*second, g.Ready(300*second, 0, 1))
 	}
 	q.flow, q.backoff = flow{10, 600e9, 10}, 0
-	require.EqualValues(t, 163_157_894_736, g.Ready(100*second, 0, 1))
+	require.Equal(t, int64(163_157_894_736), g.Ready(100*second, 0, 1))
 }
 
 func TestARefusalHalvesAFlow(t *testing.T) {
@@ -136,6 +136,30 @@ func TestARefusalHalvesAFlow(t *testing.T) {
 	now = g.Ready(now, 0, 1)
 	asks(t, g, now, core(20, 0, 60*second))
 	require.Equal(t, firstRetry, q.backoff, "a quarter")
+}
+
+// One refusal shows that what comes back was used too fast, and only a second one in a row that nothing may come back. Otherwise each request
+// but one to a slow bucket is refused.
+func TestASlowFlowIsKnownAfterARefusal(t *testing.T) {
+	for _, back := range []float64{flowKnown + 1e-9, 3} {
+		f := flow{back, 150e9, 8}
+		for range 2 {
+			require.Positive(t, f.rate())
+			f.add(0, 10*second)
+			require.True(t, f.refused())
+			require.Equal(t, flowKnown, f.back)
+			require.Positive(t, f.rate())
+			f.add(1, 60*second) // one is accepted
+		}
+		f.add(0, 10*second)
+		require.True(t, f.refused())
+		f.add(0, 10*second)
+		require.False(t, f.refused())
+		require.Zero(t, f.rate())
+	}
+	f := flow{20, 150e9, 8}
+	require.True(t, f.refused())
+	require.EqualValues(t, 10, f.back)
 }
 
 func TestALimitThatChangesIsThatOfAnotherQuota(t *testing.T) {

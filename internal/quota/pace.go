@@ -15,6 +15,7 @@ const (
 	paceFinds   = 0.4e9               // in which it doubles where no rate was known, after a lone refusal
 	paceFull    = float64(second)     // for which such a rate is kept after several refusals, and in which it doubles then
 	paceFew     = 4.0                 // per second: the least at which it begins there
+	paceEnough  = 4                   // accepted requests show a rate where none was known
 	paceIdle    = second              // a pace is over if no request is sent and no response comes for longer
 	paceWait    = 10 * second         // a longer wait says no more about the rate
 	paceRest    = 10 * second         // what is longer between two requests counts as that
@@ -55,6 +56,7 @@ type pace struct {
 	first  meter.Instant // when the first of the requests was sent that were accepted since the last wait
 	worked bool          // there is one
 	finds  bool          // no rate was known
+	found  int8          // requests that were accepted after the wait since then, up to paceEnough
 	lone   bool          // only one request was refused before the wait began
 	why    Why           // why it began at that rate
 }
@@ -137,6 +139,9 @@ func (p *pace) space(now meter.Instant) {
 func (p *pace) accepted(sentAt meter.Instant) {
 	p.given++
 	p.fed = max(p.fed, sentAt)
+	if sentAt >= p.waited {
+		p.found = min(p.found+1, paceEnough)
+	}
 	if sentAt >= p.waited && (!p.worked || sentAt < p.first) {
 		p.worked, p.first, p.steady = true, sentAt, max(p.steady, sentAt)
 	}
@@ -149,10 +154,10 @@ func (p *pace) sustained(end meter.Instant) float64 {
 }
 
 // begin returns the rate after an isolated refusal, whose wait ends at end: that which was accepted lately, or 0 if nothing was. A
-// burst of less than a second is no rate, so there the wait counts as well, until it is known.
-func (p *pace) begin(now, end meter.Instant, lately record.Sum) (rate float64, known bool) {
-	if p.given > 0 && now-p.from < second {
-		return max(paceFew, p.sustained(end)), false
+// burst of less than a second is no rate. There the wait counts as well, at least a second in all, until the rate is known.
+func begin(now, end meter.Instant, lately record.Sum) (rate float64, known bool) {
+	if lately.N > 0 && now-lately.From < second {
+		return max(paceFew, lately.Rate(end)), false
 	}
 	return lately.Rate(now), true
 }
@@ -166,26 +171,31 @@ func (p *pace) refused(r *refusal, wait int64, end meter.Instant, lately record.
 		p.given, p.from = lately.N, lately.From
 	}
 	sustained, too := p.sustained(end), p.at(r.sent)
-	begin, known := p.begin(r.at, end, lately)
+	before, known := begin(r.at, end, lately)
+	finds := p.finds && p.found < paceEnough
 	switch {
 	case worked: // this cycle ends, and counts half as much as the next one
-		p.given, p.from, p.worked, p.finds = p.given/2, end-(end-p.from)/2, false, false
+		p.given, p.from, p.worked, p.finds = p.given/2, end-(end-p.from)/2, false, finds
 	case isolated: // a row begins
 		p.worked = false
 	}
 	p.waited, p.lone = end, true
 	switch {
 	case own.Rate == 0 && own.Adaptive: // it decides
+	case !worked && !isolated && p.why == Between: // the server was closed for longer than the first wait
+		p.steady = max(p.steady, meter.AddInstant(end, long))
 	case !worked && !isolated: // the server is closed, which shows nothing about its rate
 		p.steady = max(p.steady, end)
 	case own.Rate > 0 && isolated: // its own limit is trusted
 		p.rate = 0
+	case finds && !p.over(r.sent):
+		p.rate, p.steady = max(paceFew, sustained), end
 	case !p.over(r.sent):
 		p.rate, p.steady, p.why = aimd.Halfway(sustained, too), meter.AddInstant(end, long), Between
 	case isolated && !known:
-		p.rate, p.steady, p.finds, p.why = begin, end, true, Finding
+		p.rate, p.steady, p.finds, p.found, p.why = before, end, true, 0, Finding
 	case isolated:
-		p.rate, p.steady, p.finds, p.why = begin, meter.AddInstant(end, wait/2), false, AsBefore
+		p.rate, p.steady, p.finds, p.why = before, meter.AddInstant(end, wait/2), false, AsBefore
 	default:
 		p.rate, p.steady, p.why = sustained, meter.AddInstant(end, wait/2), AsBefore
 	}

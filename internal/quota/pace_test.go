@@ -57,6 +57,12 @@ func TestNothingUnknownIsARate(t *testing.T) {
 	sends(t, g, end, 1)
 
 	a, g, _ = newFamilies()
+	burst(t, g, second, 64)
+	a.backOff(&refusal{at: second + 30*milli, sent: second + milli, bare: NotBare, kind: Refused})
+	require.Less(t, a.Until(), second+second/5)
+	require.InDelta(t, 64, a.pace.rate, 1e-9, "in the shortest wait, too, a second")
+
+	a, g, _ = newFamilies()
 	burst(t, g, second, 1)
 	end = refuse(t, a, g, second+second/2)
 	sends(t, g, end, 1)
@@ -165,22 +171,25 @@ func TestPaceAfterARefusal(t *testing.T) {
 		rate   float64 // at the end of the wait
 		steady meter.Instant
 	}{
-		"no limit of its own":           {pace{from: 12 * second, given: 40, worked: true}, 0, second, 4, 22*second + second/2},
-		"none accepted":                 {pace{from: 12 * second}, 0, second, 0, 22*second + second/2},
-		"before it grows":               {pace{rate: 9, steady: 22 * second, next: 21 * second, from: 12 * second, given: 40, worked: true}, 0, second, 6, 42 * second},
-		"when it has doubled":           {pace{rate: 9, steady: 19 * second, next: 21 * second, from: 12 * second, given: 80, worked: true}, 0, second, 12, 42 * second},
-		"a server that is closed":       {pace{rate: 9, steady: 20 * second, next: 21 * second, waited: second, from: 12 * second, given: 40}, 0, second, 9, 22 * second},
-		"closed, but steady for longer": {pace{rate: 9, steady: 30 * second, next: 21 * second, waited: second, from: 12 * second, given: 40}, 0, second, 9, 30 * second},
-		"a wait of 10 s says no more":   {pace{rate: 9, steady: 22 * second, next: 21 * second, from: 12 * second, given: 40, worked: true}, 0, 60 * second, 6, 52 * second},
-		"a pace that is over":           {pace{rate: 9, steady: 90 * second, next: 20*second - 1, from: 12 * second, given: 40, worked: true}, 0, second, 4, 22*second + second/2},
-		"a pace that is not over yet":   {pace{rate: 9, steady: 90 * second, next: 20 * second, from: 12 * second, given: 40, worked: true}, 0, second, 6, 42 * second},
-		"found after several refusals":  {pace{rate: 9, finds: true, steady: 20 * second, next: 21 * second, from: 12 * second, given: 80, worked: true}, 0, second, 12, 42 * second},
-		"while it finds the rate":       {pace{rate: 9, finds: true, lone: true, steady: 21*second - 800*milli, next: 21 * second, from: 12 * second, given: 40, worked: true}, 0, second, 12, 42 * second},
-		"its own limit":                 {pace{from: 12 * second, given: 40, worked: true}, 50, second, 50, 22 * second},
-		"its own limit, isolated":       {pace{rate: 9, steady: 90 * second, next: 21 * second, waited: second - 1, from: 12 * second, given: 40, worked: true}, 50, second, 50, 22 * second},
-		"its own limit, not isolated":   {pace{rate: 9, steady: 90 * second, next: 21 * second, waited: second, from: 12 * second, given: 40, worked: true}, 50, second, 6, 42 * second},
-		"not isolated, and over":        {pace{waited: second, from: 12 * second, given: 40, worked: true}, 50, second, 4, 22*second + second/2},
-		"far below what was accepted":   {pace{waited: second, from: 12 * second, given: 1000, worked: true}, 50, second, 50, 22*second + second/2},
+		"no limit of its own":            {pace{from: 12 * second, given: 40, worked: true}, 0, second, 4, 22*second + second/2},
+		"none accepted":                  {pace{from: 12 * second}, 0, second, 0, 22*second + second/2},
+		"before it grows":                {pace{rate: 9, steady: 22 * second, next: 21 * second, from: 12 * second, given: 40, worked: true}, 0, second, 6, 42 * second},
+		"when it has doubled":            {pace{rate: 9, steady: 19 * second, next: 21 * second, from: 12 * second, given: 80, worked: true}, 0, second, 12, 42 * second},
+		"a server that is closed":        {pace{rate: 9, steady: 20 * second, next: 21 * second, waited: second, from: 12 * second, given: 40}, 0, second, 9, 22 * second},
+		"closed, but steady for longer":  {pace{rate: 9, steady: 30 * second, next: 21 * second, waited: second, from: 12 * second, given: 40}, 0, second, 9, 30 * second},
+		"closed for longer than it said": {pace{rate: 9, why: Between, steady: 20 * second, next: 21 * second, waited: second, from: 12 * second, given: 40}, 0, second, 9, 42 * second},
+		"a wait of 10 s says no more":    {pace{rate: 9, steady: 22 * second, next: 21 * second, from: 12 * second, given: 40, worked: true}, 0, 60 * second, 6, 52 * second},
+		"a pace that is over":            {pace{rate: 9, steady: 90 * second, next: 20*second - 1, from: 12 * second, given: 40, worked: true}, 0, second, 4, 22*second + second/2},
+		"a pace that is not over yet":    {pace{rate: 9, steady: 90 * second, next: 20 * second, from: 12 * second, given: 40, worked: true}, 0, second, 6, 42 * second},
+		"found after several refusals":   {pace{rate: 9, finds: true, found: paceEnough, steady: 20 * second, next: 21 * second, from: 12 * second, given: 80, worked: true}, 0, second, 12, 42 * second},
+		"while it finds the rate":        {pace{rate: 9, finds: true, found: paceEnough, lone: true, steady: 21*second - 800*milli, next: 21 * second, from: 12 * second, given: 40, worked: true}, 0, second, 12, 42 * second},
+		"found by a handful":             {pace{rate: 9, finds: true, found: paceEnough - 1, steady: 20 * second, next: 21 * second, from: 12 * second, given: 80, worked: true}, 0, second, 8, 22 * second},
+		"by a handful, and few before":   {pace{rate: 9, finds: true, found: paceEnough - 1, steady: 20 * second, next: 21 * second, from: 12 * second, given: 10, worked: true}, 0, second, paceFew, 22 * second},
+		"its own limit":                  {pace{from: 12 * second, given: 40, worked: true}, 50, second, 50, 22 * second},
+		"its own limit, isolated":        {pace{rate: 9, steady: 90 * second, next: 21 * second, waited: second - 1, from: 12 * second, given: 40, worked: true}, 50, second, 50, 22 * second},
+		"its own limit, not isolated":    {pace{rate: 9, steady: 90 * second, next: 21 * second, waited: second, from: 12 * second, given: 40, worked: true}, 50, second, 6, 42 * second},
+		"not isolated, and over":         {pace{waited: second, from: 12 * second, given: 40, worked: true}, 50, second, 4, 22*second + second/2},
+		"far below what was accepted":    {pace{waited: second, from: 12 * second, given: 1000, worked: true}, 50, second, 50, 22*second + second/2},
 	} {
 		p := c.p
 		p.most = c.own
@@ -214,6 +223,27 @@ func TestAFullServerIsExploredMoreSlowlyThanOneThatRefusedOnce(t *testing.T) {
 		require.InDelta(t, rate, a.pace.at(a.Until()+second), 1e-6)
 		require.Equal(t, refusals == 1, a.pace.lone)
 	}
+}
+
+// Responses to requests that were sent before a wait show no rate after it.
+func TestARateIsFoundWhenAHandfulOfRequestsWasAcceptedAfterAWait(t *testing.T) {
+	a, g, _ := newFamilies()
+	burst(t, g, second, 20)
+	sends(t, g, second, paceEnough)
+	end := refuse(t, a, g, second+second/10)
+	for range paceEnough {
+		ends(g, second, end, true)
+	}
+	asks(t, g, end)
+	require.EqualValues(t, 1, a.pace.found)
+	end = refuse(t, a, g, end+second/2)
+	require.Equal(t, Finding, a.pace.why)
+	require.Equal(t, end, a.pace.steady, "it grows immediately")
+	for range paceEnough {
+		asks(t, g, a.pace.next)
+	}
+	refuse(t, a, g, a.pace.next)
+	require.Equal(t, Between, a.pace.why)
 }
 
 // The response to a request that was sent before a wait does not show that the server accepts requests after it.

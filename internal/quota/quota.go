@@ -108,7 +108,7 @@ func (q *quota) report(now meter.Instant, rep *Report, c *Claim) {
 	switch {
 	case c.Refused:
 		q.doubt.refuted()
-	case !refused && q.left == 0 && sent > q.leftAt && (q.reset == meter.Never || sent < q.reset) && q.refills() == 0:
+	case !refused && q.left == 0 && sent > q.leftAt && (q.reset == meter.Never || sent < q.end()) && q.refills() == 0:
 		q.doubt.accepted(left)
 	}
 	q.aged(sent, n >= q.newest.n, left, refused, c.Refused)
@@ -249,8 +249,7 @@ func (q *quota) dry(now meter.Instant) {
 func (q *quota) refused(now, sent meter.Instant) {
 	q.scarce, q.left = true, 0
 	switch {
-	case q.refills() > 0: // not so fast
-		q.flow.back /= 2
+	case q.flow.refused(), q.refills() > 0: // not so fast
 		q.again(now, q.account.dice.Chance())
 	case sent < q.try: // it left before that was known
 	default:

@@ -6,8 +6,8 @@ import "github.com/httpthrottle/throttle/internal/meter"
 type Server struct {
 	barrier
 	roster
-	byModel bool              // the model of a request is one of these traits
-	finer   map[uint64]uint16 // by family: which traits the server counts by, too; nil: none, as far as is known
+	byModel bool             // the model of a request is one of these traits
+	finer   map[uint64]finer // by family; nil: none is divided
 }
 
 // NewServer returns a server that holds nothing.

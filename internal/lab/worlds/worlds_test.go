@@ -17,7 +17,7 @@ import (
 
 // Whatever happens to a fleet, its limits hold and are used, its processes get their shares, and no request is rejected that could have
 // been sent.
-func TestWorlds(t *testing.T) {
+func TestWorlds(t *testing.T) { // slow: 3,000 worlds
 	if *seed > 0 {
 		w := draw(*seed)
 		t.Logf("\n%v", w)

@@ -33,7 +33,8 @@ func Play(t *testing.T) Scene {
 	tr, err := throttle.New(server(), throttle.WithRejectionError(),
 		throttle.WithExempt(func(r *http.Request) bool { return r.URL.Path == "/health" }),
 		throttle.WithLimit(
-			throttle.TokenBucket(2, time.Second, throttle.Name("requests"), throttle.Key(throttle.ByHost)),
+			throttle.TokenBucket(2, time.Second, throttle.Name("requests"), throttle.Key(throttle.ByHost),
+				throttle.Settle(func(*http.Request, *http.Response) (int64, bool) { return 1, true })),
 			// Without a key: whether one of the scene is still remembered at its end is undecided. Full keys are looked at once a second, and
 			// requests are granted every half second, so both happen at the same instants.
 			throttle.InFlight(5, throttle.Name("slots")),

@@ -1,0 +1,31 @@
+package aimd
+
+import (
+	"fmt"
+	"testing"
+)
+
+// Clients that share a server with a bare 429 come to equal shares, also where each of them gets few requests per second. The figures
+// are means of eight seeds.
+func TestManyClientsShareASlowServer(t *testing.T) {
+	type shared struct {
+		clients int
+		limit   float64
+		jain    float64
+	}
+	all := []shared{{3, 5, 0.88}, {3, 6, 0.88}}
+	if !testing.Short() {
+		all = append(all, shared{15, 30, 0.78}, shared{15, 40, 0.81}, shared{30, 60, 0.77})
+	}
+	for _, c := range all {
+		t.Run(fmt.Sprint(c.clients, " on ", c.limit), func(t *testing.T) {
+			t.Parallel()
+			s := scenario{clients: c.clients, callersAt: crowd(8), policy: bareBucket(c.limit, 20), limit: constant(c.limit)}
+			m, worst := s.runs(8, ablation{})
+			s.report(t, m, worst)
+			if m.jain < c.jain || m.goodput < 99 {
+				t.Errorf("want a Jain's index of at least %.2f, and 99 %% used", c.jain)
+			}
+		})
+	}
+}
