@@ -310,10 +310,13 @@ func TestPointsOfGraphQLAreAQuotaOfTheServer(t *testing.T) {
 		},
 	} {
 		inBubble(t, name, func(t *testing.T) {
+			var mu sync.Mutex
 			left, at := c.size, time.Now()
 			accepted, refused := 0.0, 0
 			base := roundTripper(func(req *http.Request) (*http.Response, error) {
 				time.Sleep(20 * time.Millisecond)
+				mu.Lock()
+				defer mu.Unlock()
 				now := time.Now()
 				if left = min(c.size, left+c.rate*now.Sub(at).Seconds()); c.rate == 0 && now.Truncate(time.Hour).After(at.Truncate(time.Hour)) {
 					left = c.size
