@@ -192,6 +192,9 @@ func (t *Transport) follow(req *http.Request, resp *http.Response, r *limiter.Re
 		b.own = Grant{t.limiter, *r}
 		b.grant = &b.own
 	}
+	if s.more != nil {
+		s.more.charges = b.grant.request.Charges()
+	}
 	b.watch(resp, costs)
 	if slots {
 		b.until(req.Context())

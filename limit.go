@@ -160,9 +160,10 @@ func AdaptiveInFlight(c Concurrency, opts ...LimitOption) Limit {
 // balance and its refill are those that responses report, and it is charged what a request costs. [Cost] estimates that before the
 // request is sent, and [SettleJSON], [SettleJSONFunc] or [Settle] find its true cost. Several units are several limits.
 //
-// The unit is the word by which the server's headers name the quota: "tokens" for x-ratelimit-remaining-tokens. A quota counts in the
-// limit with the longest unit that its name contains, so beside "tokens" there may be "input_tokens" and "output_tokens". Case, -
-// and _ are the same. [WithServerHints] says which headers are read. The default name of the limit is its unit.
+// The unit is the word by which the server's headers name the quota: "tokens" for x-ratelimit-remaining-tokens, and "graphql" for the
+// points of GitHub's and Shopify's GraphQL. A quota counts in the limit with the longest unit that its name contains, so beside
+// "tokens" there may be "input_tokens" and "output_tokens". Case, - and _ are the same. [WithServerHints] says which headers and
+// bodies are read. The default name of the limit is its unit.
 //
 // Whether the server keeps estimates, corrects them when a response ends, or counts what it produces is learned from what it
 // reports, so an estimate may be in proportion to the cost. A quota that refills is used except for a sixteenth, once; what is left

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"math"
 	"net"
 	"net/http"
 	"slices"
@@ -321,6 +322,9 @@ func (t *Transport) hintsFrom(status int, s *headers.Signal) *quota.Hints {
 			Name: b.Name, Unit: b.Unit, Limit: b.Limit.Or(-1), Left: left, Known: known, Reset: reset, Ends: ends,
 			Violated: slices.Contains(s.Violated, b.Name), Advisory: b.Advisory,
 		}
+		if b.Rate.Value > 0 && b.Limit.Known && known {
+			w.Quotas[i].Full = time.Duration(min(float64(b.Limit.Value-left)/b.Rate.Value*1e9, math.MaxInt64/2))
+		}
 	}
 	return w
 }
@@ -330,8 +334,9 @@ type bodyHints struct {
 	transport *Transport
 	ctx       context.Context // of the request
 	gate      *quota.Key
-	sent      meter.Instant // when the request was granted
-	at        time.Time     // when the headers came
+	sent      meter.Instant    // when the request was granted
+	charges   []limiter.Charge // of the request
+	at        time.Time        // when the headers came
 	host      string
 	status    int
 	header    http.Header // a copy, because the caller may change the original
@@ -384,6 +389,6 @@ func (m *bodyHints) report() {
 			t.refused(m.ctx, m.gate.Host, m.status, w.Wait)
 		}
 		r := limiter.Request{User: t.user, Context: m.ctx, Mark: limiter.Mark{At: m.sent}}
-		t.limiter.core.ReportUngated(&r, m.gate, &limiter.Answer{Hints: w, Doubts: m.doubts})
+		t.limiter.core.ReportUngated(&r, m.gate, &limiter.Answer{Hints: w, Doubts: m.doubts, Charges: m.charges})
 	}
 }

@@ -273,6 +273,99 @@ func TestAServerQuotaWithoutAKeyIsOfAModel(t *testing.T) {
 	}
 }
 
+// GitHub reports the points of GraphQL in headers, under the name of the resource, and the cost of a query in its body; Shopify reports
+// both in the body. A client that sends as many queries as it can is refused none.
+func TestPointsOfGraphQLAreAQuotaOfTheServer(t *testing.T) {
+	for name, c := range map[string]struct {
+		url, unit, path string
+		size, rate      float64 // a second; 0: all comes back at the end of an hour
+		header          func(h http.Header, left float64)
+		body            func(cost, left float64, ok bool) string
+	}{
+		"GitHub": {
+			url: "https://api.github.com/graphql", unit: "graphql", path: "data.rateLimit.cost", size: 5000,
+			header: func(h http.Header, left float64) {
+				h.Set("X-RateLimit-Resource", "graphql")
+				h.Set("X-RateLimit-Limit", "5000")
+				h.Set("X-RateLimit-Remaining", strconv.Itoa(int(left)))
+				h.Set("X-RateLimit-Reset", strconv.FormatInt(time.Now().Truncate(time.Hour).Add(time.Hour).Unix(), 10))
+			},
+			body: func(cost, _ float64, ok bool) string {
+				if !ok {
+					return `{"errors":[{"type":"RATE_LIMITED"}]}`
+				}
+				return `{"data":{"rateLimit":{"cost":` + strconv.Itoa(int(cost)) + `}}}`
+			},
+		},
+		"Shopify": {
+			url: "https://shop.myshopify.com/admin/api/graphql.json", unit: "graphql", path: "extensions.cost.actualQueryCost", size: 1000, rate: 50,
+			header: func(http.Header, float64) {},
+			body: func(cost, left float64, ok bool) string {
+				status := `"throttleStatus":{"maximumAvailable":1000,"currentlyAvailable":` + strconv.Itoa(int(left)) + `,"restoreRate":50}`
+				if !ok {
+					return `{"errors":[{"extensions":{"code":"THROTTLED"}}],"extensions":{"cost":{"requestedQueryCost":` + strconv.Itoa(int(cost)) + `,` + status + `}}}`
+				}
+				return `{"extensions":{"cost":{"actualQueryCost":` + strconv.Itoa(int(cost)) + `,` + status + `}}}`
+			},
+		},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			var mu sync.Mutex
+			left, at := c.size, time.Now()
+			accepted, refused := 0.0, 0
+			base := roundTripper(func(req *http.Request) (*http.Response, error) {
+				time.Sleep(20 * time.Millisecond)
+				mu.Lock()
+				defer mu.Unlock()
+				now := time.Now()
+				if left = min(c.size, left+c.rate*now.Sub(at).Seconds()); c.rate == 0 && now.Truncate(time.Hour).After(at.Truncate(time.Hour)) {
+					left = c.size
+				}
+				at = now
+				cost := float64(50 + len(req.Header.Get("X-Query")))
+				ok := cost <= left
+				if ok {
+					left -= cost
+					accepted += cost
+				} else {
+					refused++
+				}
+				h := http.Header{"Content-Type": {"application/json"}}
+				c.header(h, left)
+				return &http.Response{StatusCode: 200, Header: h, Request: req, Body: io.NopCloser(strings.NewReader(c.body(cost, left, ok)))}, nil
+			})
+			tr, err := throttle.New(base, throttle.WithServerHints(headers.Auto), throttle.WithLimit(throttle.ServerQuota(c.unit,
+				throttle.Cost(func(r *http.Request) int64 { return int64(50 + len(r.Header.Get("X-Query"))) }), throttle.SettleJSON(c.path))))
+			require.NoError(t, err)
+			span, possible := 10*time.Minute, c.size+600*c.rate
+			if c.rate == 0 {
+				span, possible = 3*time.Hour, 3*c.size
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), span)
+			defer cancel()
+			var wg sync.WaitGroup
+			for i := range 8 {
+				wg.Go(func() {
+					for j := 0; ; j++ {
+						req, _ := http.NewRequestWithContext(ctx, http.MethodPost, c.url, nil)
+						req.Header.Set("X-Query", strings.Repeat("q", (i*7+j*13)%100))
+						resp, err := tr.RoundTrip(req)
+						if err != nil {
+							return
+						}
+						_, _ = io.Copy(io.Discard, resp.Body)
+						resp.Body.Close()
+					}
+				})
+			}
+			wg.Wait()
+			t.Logf("%.1f %% used, %d refused", 100*accepted/possible, refused)
+			require.LessOrEqual(t, refused, 6, "of about 150 queries at GitHub, in three windows, and 300 at Shopify")
+			require.Greater(t, accepted, .95*possible)
+		})
+	}
+}
+
 // With headers.Auto, the account of a request is its host and what the vendor counts separately there.
 func TestAServerQuotaIsOfWhatItsVendorCountsSeparately(t *testing.T) {
 	const body = `{"messages":[],"model":"m"}`

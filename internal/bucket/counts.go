@@ -27,8 +27,10 @@ func (c *limitCounts) Took(cost int64) {
 
 func (c *limitCounts) Gave(cost int64) { c.Returned += uint64(cost) }
 
-// Corrected counts a charge that is corrected.
-func (c *limitCounts) Corrected(charged, cost int64) {
+// Settle counts a charge whose true cost is known.
+func (c *limitCounts) Settle(charged, cost int64) {
+	c.Estimated += uint64(charged)
+	c.Settled += uint64(cost)
 	if cost > charged {
 		c.Charged += uint64(cost - charged)
 	} else {

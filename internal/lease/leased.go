@@ -492,13 +492,16 @@ func (m *Leased) inStore(now meter.Instant) float64 {
 }
 
 // Retune implements [meter.Meter]. The store gets the rate immediately. Promised tokens are traded for new ones: those of a higher rate
-// come earlier, and those of a lower one must not be used at the instants of the old rate.
+// come earlier, and those of a lower one must not be used at the instants of the old rate. A program may set the rate that it has again and
+// again, so that trades nothing.
 func (m *Leased) Retune(now meter.Instant, r meter.Rate) {
 	m.advance(now)
+	stays := r == m.rate
 	m.budget.N, m.budget.Per, m.rate, m.replace = r.N, r.Per, r, true
 	m.tell(now - tellAfter)
-	m.again = now
-	m.trade(now)
+	if !stays {
+		m.trade(now)
+	}
 }
 
 // Resize implements [meter.Meter].

@@ -362,6 +362,32 @@ func TestALowerRateTradesPromises(t *testing.T) {
 	b.instant("ask", b.AskAt(b.now, waiting(1)), b.now)
 }
 
+// Programs that read their configuration from time to time set the same rate again.
+func TestARateThatStaysTradesNothing(t *testing.T) {
+	b := newBench(t, bucket(10, time.Second, 1))
+	b.others(1)
+	b.question(waiting(1))
+	b.Retune(b.now, meter.Rate{N: 10, Per: time.Second})
+	b.instant("still promised", b.Ready(0, 0, 1), b.now+100*ms)
+
+	f := newFleet(1, store.Budget{Kind: store.Bucket, N: 5, Per: time.Second, Burst: 1}, 8, 2)
+	for _, p := range f.processes {
+		var again func()
+		again = func() {
+			p.meter.Retune(f.now, meter.Rate{N: 5, Per: time.Second})
+			f.step(p)
+			f.at(f.now+int64(time.Second), again)
+		}
+		f.at(f.Int64N(int64(time.Second)), again)
+	}
+	f.run(10 * time.Second)
+	f.reset()
+	f.run(time.Minute)
+	if f.used < 297 || f.used > 301 {
+		t.Errorf("%d of 300 tokens are used", f.used)
+	}
+}
+
 func TestSpendAllocatesNothing(t *testing.T) {
 	b := newBench(t, bucket(1_000_000, time.Second, 1_000_000))
 	b.question(waiting(900_000))

@@ -84,8 +84,11 @@ func claimsFor(claims []allowance.Claim, charges []Charge, i int, h *quota.Hints
 			continue
 		}
 		c := allowance.Claim{Name: q.Name, Limit: q.Limit, Left: q.Left, Reset: -1}
-		if q.Ends {
+		switch {
+		case q.Ends:
 			c.Reset = int64(q.Reset)
+		case q.Full > 0:
+			c.Reset = int64(q.Full)
 		}
 		claims = append(claims, c)
 	}
@@ -130,12 +133,38 @@ func (l *Core) reportUnitLocked(r *Request, charges []Charge, i int, a *Answer, 
 	l.replanLocked(c.Bucket)
 }
 
+// reportUnitsLocked takes what the body of a response reports to the limits that are in the units of the server. The request has ended.
+func (l *Core) reportUnitsLocked(a *Answer, now meter.Instant) {
+	explained := a.Hints.Explained
+	f := findingOf(a.Charges, a)
+	if a.Hints.After.Limited { // refusedUnitsLocked has taken the refusal
+		f.charge, a.Hints.Explained = -1, explained
+	}
+	for i := range a.Charges {
+		c := &a.Charges[i]
+		if c.Limit.Unit == "" {
+			continue
+		}
+		var room [4]allowance.Claim
+		claims := claimsFor(room[:0], a.Charges, i, a.Hints)
+		if len(claims) == 0 {
+			continue
+		}
+		m := c.Bucket.Meter.(*allowance.Meter)
+		m.Report(c.Paid, now, claims, f.refused)
+		if f.charge == i {
+			m.Refused(c.Paid, now, int64(a.retryAfter()), false)
+		}
+		l.replanLocked(c.Bucket)
+	}
+}
+
 // settleUnitLocked ends a request for a charge whose limit is in the unit of a server, and has been settled. The server keeps its account,
 // whatever was charged here.
 func (l *Core) settleUnitLocked(r *Request, c *Charge, charged int64, now meter.Instant) {
 	l.payForGhostLocked(r, c, now) // it is paid with the response, of which this is the beginning
 	c.Bucket.Meter.Settle(c.Paid, now, charged, c.Cost)
-	c.Limit.Counts.Corrected(charged, c.Cost)
+	c.Limit.Counts.Settle(charged, c.Cost)
 	if c.Limit.Fair {
 		l.turnLocked(r.turn(), c.Bucket, c.Cost-charged)
 	}

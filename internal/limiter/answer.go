@@ -17,6 +17,7 @@ type Answer struct {
 	Hints   *quota.Hints // nil: the server sent none
 	Traits  quota.Traits // what the server may count the request by
 	Doubts  *Doubts      // of a failure about which the body may say more; nil: it says nothing more
+	Charges []Charge     // of the request whose body it is, which was reported before
 
 	settles uint8             // the charges that are settled with the report, as bits
 	costs   [fewCharges]int64 // their true costs; after the report, what they were charged at first

@@ -29,8 +29,6 @@ func (l *Core) settleLocked(r *Request, i int, cost int64, now meter.Instant) (c
 	r.spent |= wasSettled
 	charged, c.settled = c.Cost, true
 	c.Cost = cost
-	c.Limit.Counts.Estimated += uint64(charged)
-	c.Limit.Counts.Settled += uint64(cost)
 	if c.Limit.Rated {
 		c.Limit.Settled.Add(charged, cost)
 	}

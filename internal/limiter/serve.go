@@ -225,6 +225,7 @@ func (l *Core) giveBackLocked(b *bucket.Bucket, charged int64, now meter.Instant
 
 // correctLocked corrects a charge that was made in a bucket, or in one that has been forgotten since.
 func (l *Core) correctLocked(b *bucket.Bucket, of turn, paid, charged, cost int64, now meter.Instant) {
+	b.Limit.Counts.Settle(charged, cost)
 	if cost == charged {
 		return
 	}
@@ -233,7 +234,6 @@ func (l *Core) correctLocked(b *bucket.Bucket, of turn, paid, charged, cost int6
 	}
 	b.Meter.Settle(paid, now, charged, cost)
 	l.turnLocked(of, b, cost-charged)
-	b.Limit.Counts.Corrected(charged, cost)
 	if cost > charged {
 		if b.HasLines() {
 			l.order.CheckDebt(&b.Point)

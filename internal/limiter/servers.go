@@ -52,11 +52,13 @@ func (l *Core) reportUngated(r *Request, key *quota.Key, a *Answer) (n news) {
 	if a.Hints.After != nil {
 		n.retunes = l.settleDoubtsLocked(a.Doubts, now)
 		l.refusedUnitsLocked(a, now)
+		l.reportUnitsLocked(a, now)
 		if !a.Hints.Limited && len(a.Hints.Quotas) == 0 {
 			return n
 		}
+	} else {
+		findingOf(r.Charges(), a)
 	}
-	findingOf(r.Charges(), a)
 	rep := reportOf(a, r.At, r.Charges())
 	if a.Hints.Bare != quota.NotBare && rep.Own.Learns() {
 		return n // a limit that learns decides what it means

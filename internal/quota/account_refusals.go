@@ -37,8 +37,8 @@ func (a *Account) holdFor(r *refusal, d int64) {
 	}
 }
 
-// isNews reports whether a refused request was sent after the last hold, so that it shows that this was too short. Other refusals are of the
-// event that began the hold, or of a request that did not wait for it, because it asked whether the hold concerns it.
+// isNews reports whether a refused request was sent after the last hold, so that it shows that this was too short. Other refusals are of
+// the event that began the hold, or of a request that did not wait for it, because it asked whether the hold concerns it.
 func (a *Account) isNews(r *refusal) bool {
 	return r.sent > max(a.set, a.server.set) && r.sent >= a.Until()
 }

@@ -13,7 +13,7 @@ const (
 	maxFiner    = 64 // families of a host whose requests are distinguished further
 	mostVotes   = 3  // for counts that are separate, or are not
 	askMost     = 2  // gates whose question is refused, whether a hold concerns them
-	mostTries   = 40 // that are counted; see mayTry
+	mostTries   = 40 // trials that are counted
 	trialShown  = 4  // pairs of responses more than would show by chance that a trait matters
 	trialMost   = 64 // responses
 	trialFew    = 8  // if they fit each other from the second on
@@ -185,7 +185,7 @@ func (r *Registry) sort(g *Gate, rep *Report, now meter.Instant) (from *Account)
 		return nil
 	case reported == 0:
 		to = r.asked(g, rep, now)
-	case g.differs(rep, reported):
+	case g.differs(rep, reported, now):
 		g.notes(rep, reported)
 	case g.Account.contradicts(rep.claims, g), g.countsApart(rep):
 		to = r.other(g, rep, now)
@@ -246,7 +246,7 @@ func (a *Account) contradicts(claims []Claim, g *Gate) bool {
 
 // differs takes a response, and reports whether something that differs between requests of the gate decides what they are counted under, as
 // far as is known.
-func (g *Gate) differs(rep *Report, reported uint64) bool {
+func (g *Gate) differs(rep *Report, reported uint64, now meter.Instant) bool {
 	n := g.own.before(rep.Number)
 	h := counting{report: int64(reported), left: rep.claims[0].Left, n: n}
 	before := counting{report: int64(g.report), left: g.left, n: g.newest}
@@ -261,7 +261,7 @@ func (g *Gate) differs(rep *Report, reported uint64) bool {
 	case g.trial == nil && !g.mayTry(of):
 		return of == ofLimits
 	case g.trial == nil:
-		g.trial = &trial{}
+		g.trial = new(trial)
 	}
 	g.trial.of = max(g.trial.of, of)
 	for i := range MaxTraits {
@@ -273,7 +273,7 @@ func (g *Gate) differs(rep *Report, reported uint64) bool {
 	trait := g.trial.next(h, 2+g.inFlight)
 	if trait >= 0 {
 		g.Account.server.refine(g.family, trait)
-		g.Account.group.mixed(g.family, rep.Sent)
+		g.Account.group.mixed(g.family, now)
 	}
 	if x := g.trial; trait >= 0 || x.n >= trialMost || x.n >= trialFew && x.odd <= 1 {
 		if x.odd > 1 {
@@ -288,8 +288,7 @@ func (g *Gate) differs(rep *Report, reported uint64) bool {
 // where requests come back one by one, and what differs may be nothing that is known of requests, until the server counts in another way.
 func (g *Gate) mayTry(of int8) bool { return g.tries[of] == 0 || g.own.sent >= trialMost<<g.tries[of] }
 
-// mixed takes that requests of a family were counted by more than was known. What accounts of them have shown of their rates is of no
-// quota of the server.
+// mixed takes that what was one family is several. What their accounts have shown of rates and times is of a mixture, so it is forgotten.
 func (p *group) mixed(family uint64, now meter.Instant) {
 	for _, a := range p.accounts {
 		if slices.ContainsFunc(a.gates[:min(len(a.gates), lookAtMost)], func(g *Gate) bool { return g.family == family }) {
@@ -355,8 +354,8 @@ func (x *trial) shown(t int) float64 {
 	return alike*apart/max(1, apart+float64(x.loose[t])) - 4*float64(x.wrong[t])
 }
 
-// refine has requests of a family be distinguished by another trait. It replaces those before, which may have differed with it by chance; if
-// one of these is found again, both count.
+// refine has requests of a family be distinguished by another trait. It replaces those before, which may have differed with it by chance;
+// if one of these is found again, both count.
 func (s *Server) refine(family uint64, trait int) {
 	if s.finer == nil {
 		s.finer = make(map[uint64]finer)

@@ -93,8 +93,8 @@ func TestAFamilyIsDividedByWhatDiffers(t *testing.T) {
 	}
 }
 
-// While callers go through the items one after the other, the item differs whenever the part does. Later only the part decides, so the item
-// no longer divides the family; if it is found again, both do.
+// While callers go through the items one after the other, the item differs whenever the part does. Later only the part decides, so the
+// item no longer divides the family; if it is found again, both do.
 func TestATraitReplacesThoseThatMayHaveDifferedWithItByChance(t *testing.T) {
 	const family, item, part = 1, 2, 3
 	s := NewServer(1)
@@ -108,8 +108,8 @@ func TestATraitReplacesThoseThatMayHaveDifferedWithItByChance(t *testing.T) {
 	require.EqualValues(t, 1<<item|1<<part|1<<4, s.finer[family].found)
 }
 
-// Requests come back one by one, so counts rise now and then. Trials that find nothing become rare, but a server that begins to count by model is
-// noticed after any number of them.
+// Requests come back one by one, so counts rise now and then. Trials that find nothing become rare, but a server that begins to count by
+// model is noticed after any number of them.
 func TestATrialThatFindsNothingDelaysTheNext(t *testing.T) {
 	r := NewRegistry(50, 1)
 	k := at("h", 1)

@@ -32,8 +32,8 @@ func (f *flow) rate() float64 {
 	return f.back / f.span
 }
 
-// refused takes a refusal, which shows that requests were sent too fast for it. Only a second one in a row shows that it may be none. It reports
-// whether the flow was known.
+// refused takes a refusal, which shows that requests were sent too fast for it. Only a second one in a row shows that it may be none. It
+// reports whether the flow was known.
 func (f *flow) refused() (known bool) {
 	if known = f.back > flowKnown*flowKeeps; known { // what the refusal showed was added before
 		f.back = max(f.back/2, flowKnown)

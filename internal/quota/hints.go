@@ -34,6 +34,7 @@ type QuotaHint struct {
 	Advisory   bool  // the server does not enforce it
 	Covered    bool  // a limit of the client, in its unit, takes what is reported
 	Reset      time.Duration
+	Full       time.Duration // until all of it is left at the rate that the server reports; 0: unknown
 }
 
 // A Bare is a response that refuses without mentioning a limit, by a status that mostly means something else; see [aimd.Suspicion].

@@ -248,8 +248,9 @@ func (q *quota) dry(now meter.Instant) {
 // refused takes a refusal that reports that nothing is left.
 func (q *quota) refused(now, sent meter.Instant) {
 	q.scarce, q.left = true, 0
+	flows := q.flow.refused() || q.refills() > 0
 	switch {
-	case q.flow.refused(), q.refills() > 0: // not so fast
+	case flows: // not so fast
 		q.again(now, q.account.dice.Chance())
 	case sent < q.try: // it left before that was known
 	default:
