@@ -53,7 +53,7 @@ func TestWhatServersSayTakesBoundedMemory(t *testing.T) { // slow: thousands of 
 		t.Run(name, func(t *testing.T) {
 			tr := throttle.Must(throttle.New(c.base, throttle.WithFailFast()))
 			tr.RoundTrip(get(t, t.Context(), "http://first/")) // what is there once for all
-			before := inUse()
+			before := inHeap()
 			for range c.times {
 				for host := range c.hosts {
 					for path := range c.paths {
@@ -61,7 +61,7 @@ func TestWhatServersSayTakesBoundedMemory(t *testing.T) { // slow: thousands of 
 					}
 				}
 			}
-			took := int(inUse()-before) / c.hosts
+			took := int(inHeap()-before) / c.hosts
 			t.Logf("%d bytes a host", took)
 			assert.LessOrEqual(t, took, c.bytes)
 			runtime.KeepAlive(tr)
@@ -71,7 +71,7 @@ func TestWhatServersSayTakesBoundedMemory(t *testing.T) { // slow: thousands of 
 
 func TestWhatAllServersSayTakes64MBAtMost(t *testing.T) { // slow: 7,000 hosts with all that is kept of one
 	tr := throttle.Must(throttle.New(&hostile{status: 429}, throttle.WithFailFast()))
-	before := inUse()
+	before := inHeap()
 	for host := range 7000 { // of 12 kB each
 		tr.RoundTrip(get(t, t.Context(), fmt.Sprintf("http://host-%d.example.com/", host)))
 	}

@@ -125,9 +125,20 @@ func callDo(l *throttle.Limiter) func(context.Context) {
 
 // inUse returns how many bytes the heap and stacks take, once they have shrunk.
 func inUse() int64 {
+	heap := inHeap()
 	var m runtime.MemStats
-	runtime.GC()
-	runtime.GC()
 	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc + m.StackInuse)
+	return heap + int64(m.StackInuse)
+}
+
+// inHeap is inUse without stacks, of which the runtime takes and returns 32 kB now and then.
+func inHeap() int64 {
+	var m runtime.MemStats
+	for least := uint64(math.MaxUint64); ; least = m.HeapAlloc {
+		runtime.GC()
+		runtime.GC()
+		if runtime.ReadMemStats(&m); m.HeapAlloc >= least { // what has a cleanup is freed later
+			return int64(m.HeapAlloc)
+		}
+	}
 }

@@ -69,6 +69,7 @@ func TestServersRefuseWhatExceedsTheirLimit(t *testing.T) {
 			seen := make(map[int]int)
 			for range 10 {
 				burst(srv.URL+"/burst", int(3*spec.N), seen)
+				delete(seen, 0) // connections that a busy machine did not accept
 				if len(seen) > 1 || spec.Refuses == 0 {
 					break
 				}
