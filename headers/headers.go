@@ -95,8 +95,8 @@ func (d *Dialect) read(status int, h http.Header, body []byte, now time.Time) Si
 }
 
 // collect finds the headers that matter, and puts first what is worth most: what the dialect names, then the draft's names, then
-// X-, then those of vendors; of these the shortest. Keys that differ in case are the same header. What comes out depends on neither case nor map. However
-// many headers there are, few are sorted at a time.
+// X-, then those of vendors; of these the shortest. Keys that differ in case are the same header. What comes out depends on
+// neither case nor map. However many headers there are, few are sorted at a time.
 func (r *reading) collect() {
 	const most = 4 * maxHeaders // names in any case
 	full := false               // the first of them are in order

@@ -117,7 +117,8 @@ func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 	return s, nil
 }
 
-// Lease decides the asks by scripts, all in one pipeline. One script decides up to 32 parts of asks, or one ask; in a Cluster, they are of the same slot.
+// Lease decides the asks by scripts, all in one pipeline. One script decides up to 32 parts of asks, or one ask; in a Cluster,
+// they are of the same slot.
 //
 // The error has store.ErrSetup in its chain if Redis refused the first scripts of this Store for a reason that retrying does not
 // fix. Other errors mean that Redis is unreachable. Once a first response has arrived, Redis does not carry out asks after the

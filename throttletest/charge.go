@@ -75,8 +75,8 @@ func (c *charged) charge(limit string, tokens int64) error {
 	return errors.New("there is no such limit")
 }
 
-// BodyOf returns the body of a request, which can be read again afterwards: for the functions of [Key], [Cost], [WithKey] and [WithCost], where a
-// body names the model that a request is for. If the body cannot be read, it is what could be read.
+// BodyOf returns the body of a request, which can be read again afterwards: for the functions of [Key], [Cost], [WithKey] and
+// [WithCost], where a body names the model that a request is for. If the body cannot be read, it is what could be read.
 func BodyOf(r *http.Request) []byte {
 	if b, ok := r.Body.(*readBody); ok {
 		return b.all

@@ -6,8 +6,9 @@
 //   - A [Meter] is the limit of one account in one unit. It knows the requests that were sent, each with an estimate of its cost and, once it
 //     has ended, with its true cost.
 //   - A part is a quota that responses report under one name, such as input-tokens. A Meter has one for each, and the least of them counts.
-//   - A fit is what a request costs in a part, for each token of its estimate: a share when it is sent, and a share when it ends. So it does not matter whether
-//     a server keeps estimates (1, 0), gives back what was not used (1, less than 0), or counts what is produced (0, more than 0).
+//   - A fit is what a request costs in a part, for each token of its estimate: a share when it is sent, and a share when it ends.
+//     So it does not matter whether a server keeps estimates (1, 0), gives back what was not used (1, less than 0), or counts what is
+//     produced (0, more than 0).
 //   - A hidden limit is what refusals show, while no part explains them: one of what requests cost, and one of their number.
 //   - A Learned is all of it but the requests, for the next process.
 //

@@ -10,8 +10,8 @@
 //   - A [Gate] is what requests of one account pass that have the same family, method and credential, and the same finer traits, if these
 //     matter. It knows the quotas that responses to these requests have named.
 //   - A quota is what a server counts together: departures (which requests were sent to it), a window (what is left, until when) with its
-//     lateness and its length, a flow (what comes back before the end), ages (how old the requests are that are counted), a retry (when to ask whether something is left again) and a doubt (of
-//     reports that accepted requests contradict).
+//     lateness and its length, a flow (what comes back before the end), ages (how old the requests are that are counted), a retry
+//     (when to ask whether something is left again) and a doubt (of reports that accepted requests contradict).
 //   - A [Registry] finds these, and bounds how much is kept.
 //
 // # What is counted together
@@ -22,16 +22,15 @@
 //   - Three more of its counts than not follow from the requests of the gate alone, and not from all requests of the account.
 //   - A request of the gate is accepted while the account is held.
 //
-// It joins the account whose limits, end and count fit the response, or else a new one. If three of its counts in a row follow from
-// the requests of another account, and not from those of its own, it joins that one. If responses to requests of one gate report
-// two sets of quotas, the trait that differs between their requests distinguishes requests of that family from then on. It replaces
-// traits that were found before, because these may have differed with it by chance; if one of them is found again, both count. What a
-// mixture of quotas has shown of rates and times is forgotten. If no trait is found, the next search begins once twice as many requests
-// were sent. A new gate begins in the account of the gate that is most alike. If that account must wait, one request asks whether the gate belongs there:
-// until a response has shown that it does, by a count or a refusal, or two other gates have asked and were refused. So a request
-// that the server counts separately waits for no other, and it costs at most one refusal to find that it does not. Gates are
-// forgotten with what they have shown, and their number, that of the accounts of a group, and that of the families with finer
-// traits are bounded.
+// It joins the account whose limits, end and count fit the response, or else a new one. If three of its counts in a row follow from the
+// requests of another account, and not from those of its own, it joins that one. If responses to requests of one gate report two sets
+// of quotas, the trait that differs between their requests distinguishes requests of that family from then on. It replaces traits that
+// were found before, because these may have differed with it by chance; if one of them is found again, both count. What a mixture of
+// quotas has shown of rates and times is forgotten. If no trait is found, the next search begins once twice as many requests were sent.
+// A new gate begins in the account of the gate that is most alike. If that account must wait, one request asks whether the gate belongs
+// there: until a response has shown that it does, by a count or a refusal, or two other gates have asked and were refused. So a request
+// that the server counts separately waits for no other, and it costs at most one refusal to find that it does not. Gates are forgotten
+// with what they have shown, and their number, that of the accounts of a group, and that of the families with finer traits are bounded.
 //
 // # What a response does
 //

@@ -24,10 +24,10 @@
 //
 // # Size
 //
-// The file is for up to 100,000 budgets and some tens of processes: 8 processes with 16 callers each, in which each request needs
-// another budget, get about 23,000 tokens a second. If the callers pause for 15 ms between requests, which makes 6,800, no call fails, and
-// none takes longer than 50 ms on a machine with idle processors. Each process keeps all states in memory, about 500 bytes for each budget. Beyond that size, the Store logs a warning,
-// once a minute at most; use module throttleredis instead.
+// The file is for up to 100,000 budgets and some tens of processes: 8 processes with 16 callers each, in which each request needs another
+// budget, get about 23,000 tokens a second. If the callers pause for 15 ms between requests, which makes 6,800, no call fails, and none
+// takes longer than 50 ms on a machine with idle processors. Each process keeps all states in memory, about 500 bytes for each budget.
+// Beyond that size, the Store logs a warning, once a minute at most; use module throttleredis instead.
 //
 // # Errors
 //

@@ -47,7 +47,8 @@ func flock(f *os.File, how int) error {
 // isReadOnly reports whether a file system is mounted for reading only.
 func isReadOnly(err error) bool { return errors.Is(err, syscall.EROFS) }
 
-// copyMode gives a file the mode, the owner and the group of another one, if that exists. If this process may not set the owner, it keeps the group.
+// copyMode gives a file the mode, the owner and the group of another one, if that exists. If this process may not set the owner,
+// it keeps the group.
 func copyMode(f *os.File, like string) error {
 	info, err := os.Stat(like)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -65,8 +65,9 @@ func (s *Store) Reset(ctx context.Context, name string) error {
 	return s.change(ctx, name, func(string, time.Time) (string, error) { return none, nil })
 }
 
-// Hold blocks a budget for d from now on, or ends its hold if d is not positive. Name is its name in the file, as Budgets returns it. A process
-// follows when it next calls the store, which it does when it needs tokens, and uses what it has leased until then.
+// Hold blocks a budget for d from now on, or ends its hold if d is not positive. Name is its name in the file, as Budgets
+// returns it. A process follows when it next calls the store, which it does when it needs tokens, and uses what it has leased
+// until then.
 func (s *Store) Hold(ctx context.Context, name string, d time.Duration) error {
 	return s.change(ctx, name, func(text string, now time.Time) (string, error) {
 		book, b := store.NewBook(), budgetOf(name)
