@@ -106,7 +106,7 @@ func (m *Meter) Report(n int64, now meter.Instant, claims []Claim, refused bool)
 	m.works = m.works || !refused
 	for i := range claims {
 		if p := m.part(&claims[i]); p != nil {
-			p.take(n, x, &claims[i], refused, m.sends.near(n), now-x.at, m.minuteEnd)
+			p.take(n, x, &claims[i], refused, m.sends.near(n), m.sends.back(n), now-x.at, m.minuteEnd)
 		}
 	}
 }

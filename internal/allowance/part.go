@@ -51,6 +51,7 @@ type sample struct {
 	n     int64   // requests up to this number are counted
 	then  total   // with these
 	near  float64 // what other requests were estimated to cost that were sent at about the same time, so that they may be counted or not
+	back  float64 // what requests were estimated to cost that ended at about the same time, so that left may have their true cost already
 	whole bool    // nothing was cut off, so another sample can be compared with it
 }
 
@@ -62,8 +63,8 @@ func (p *part) turns() meter.Instant { return meter.AddInstant(p.ends, p.late) }
 func (p *part) isBucket() bool { return p.refills > 0 && p.rate > 0 }
 
 // take takes what the response to a request reports, which came after some time. A request that was refused is not charged.
-func (p *part) take(n int64, x *send, c *Claim, refused bool, near float64, took int64, ends func(meter.Instant) meter.Instant) {
-	s := sample{left: float64(max(c.Left, 0)), at: x.at, n: n, then: x.before, near: near}
+func (p *part) take(n int64, x *send, c *Claim, refused bool, near, back float64, took int64, ends func(meter.Instant) meter.Instant) {
+	s := sample{left: float64(max(c.Left, 0)), at: x.at, n: n, then: x.before, near: near, back: back}
 	if refused {
 		s.n--
 	} else {
@@ -186,7 +187,11 @@ func (p *part) turn(at meter.Instant, then total, n int64, ends func(meter.Insta
 // free returns what is left at an instant, less what requests in flight are still going to cost.
 func (p *part) free(at meter.Instant, s *sends) float64 {
 	now, f := &p.now, &p.fit
-	since := f.sent*(s.sent-now.then.sent) + f.ended*(s.ended-now.then.ended)
+	ended := s.ended - now.then.ended
+	if f.ended < 0 {
+		ended -= now.back
+	}
+	since := f.sent*(s.sent-now.then.sent) + f.ended*ended
 	switch {
 	case p.isBucket():
 		back := p.rate * float64(at-now.at)

@@ -23,7 +23,8 @@ type send struct {
 	at     meter.Instant
 	cost   int64
 	before total
-	open   bool // it has not ended
+	by     float64 // what had ended soon after, when it may have reached the server; see back
+	open   bool    // it has not ended
 }
 
 // sends are the requests that were sent last, in their order, by number, and the sums over all.
@@ -32,6 +33,7 @@ type sends struct {
 	ring []send  // a power of two
 	next int64   // number
 	kept int64   // the first number in the ring
+	ripe int64   // the first number of which by is not known yet
 	open int64   // that have not ended
 	took float64 // from sending to the end, in ns, in the mean
 }
@@ -50,7 +52,7 @@ func (s *sends) add(now meter.Instant, cost int64) int64 {
 	}
 	n := s.next
 	s.next++
-	*s.at(n) = send{now, cost, s.total, true}
+	*s.at(n) = send{at: now, cost: cost, before: s.total, open: true}
 	s.sent += float64(cost)
 	s.count++
 	s.open++
@@ -85,6 +87,9 @@ func (s *sends) end(n int64, now meter.Instant, cost int64) {
 	if cost < 0 {
 		cost = x.cost
 	}
+	for s.ripe = max(s.ripe, s.kept); s.ripe < s.next && now-s.at(s.ripe).at >= mixed; s.ripe++ {
+		s.at(s.ripe).by = s.ended
+	}
 	x.open = false
 	s.open--
 	s.ended += float64(x.cost)
@@ -106,6 +111,16 @@ func (s *sends) near(n int64) (cost float64) {
 		cost += float64(s.at(i).cost)
 	}
 	return cost
+}
+
+// back returns the estimated costs of requests that ended at about the time at which a request was sent, or soon after, so that the
+// server may have counted their true costs when it came.
+func (s *sends) back(n int64) float64 {
+	x := s.at(n)
+	if n < s.ripe {
+		return x.by - x.before.ended
+	}
+	return s.ended - x.before.ended
 }
 
 // undo takes back a request that was not sent, or was refused, and returns what it was estimated to cost.

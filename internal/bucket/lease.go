@@ -209,6 +209,9 @@ func (b *Bucket) lets(other *Bucket, cost, all int64, now meter.Instant) int64 {
 	}
 	if b.promises() { // if each limit counted only on what it has of the other one, both would get less and less
 		least = max(least, other.Lease.Recent()+cost)
+		if b.isPromisedWith(other) && b.Ready(now, least, cost) == meter.Never { // more is asked for at the same time
+			least = max(least, b.Lease.Offers(now))
+		}
 	}
 	return min(all, least)
 }
@@ -216,6 +219,11 @@ func (b *Bucket) lets(other *Bucket, cost, all int64, now meter.Instant) int64 {
 // promises reports whether a store promises tokens of the bucket that come in later.
 func (b *Bucket) promises() bool {
 	return b.Leased() != nil && (b.Limit.Stored == store.Bucket || b.Limit.Stored == store.Pace)
+}
+
+// isPromisedWith reports whether the store promises tokens of both buckets together.
+func (b *Bucket) isPromisedWith(other *Bucket) bool {
+	return b.promises() && other.promises() && b.isAskedWith(other)
 }
 
 // costAt returns what a waiter costs at a bucket.

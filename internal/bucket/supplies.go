@@ -5,6 +5,7 @@ import (
 
 	"github.com/httpthrottle/throttle/internal/lease"
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/order"
 	"github.com/httpthrottle/throttle/internal/supply"
 	"github.com/httpthrottle/throttle/store"
 )
@@ -27,10 +28,12 @@ func (f *Call) Ask(b *Bucket, now meter.Instant) int {
 	d, w := b.wants(now)
 	leases, demands := []*supply.Lease[*Bucket]{b.Lease}, []lease.Demand{d}
 	for i := 0; w != nil && i < len(w.Costs); i++ {
-		if other := Of(w.Point(i)); other != b && other.isAskedWith(b) && other.Ready(0, 0, w.Costs[i]) == meter.Never {
-			if d, first := other.wants(now); first == w {
-				leases, demands = append(leases, other.Lease), append(demands, d)
-			}
+		other := Of(w.Point(i))
+		if other == b || !other.isAskedWith(b) {
+			continue
+		}
+		if d, first := other.wants(now); first == w && (other.Ready(0, 0, w.Costs[i]) == meter.Never || b.follows(w, other, d, now)) {
+			leases, demands = append(leases, other.Lease), append(demands, d)
 		}
 	}
 	for i, n := range leases { // a demand is as of before the ask
@@ -39,6 +42,13 @@ func (f *Call) Ask(b *Bucket, now meter.Instant) int {
 		}
 	}
 	return f.End()
+}
+
+// follows reports whether more of another bucket is to be asked for soon as well, for requests behind the first one, for which there is
+// enough of both. Asked for together, both are promised in proportion; separately, each would take a call.
+func (b *Bucket) follows(first *order.Waiter, other *Bucket, d lease.Demand, now meter.Instant) bool {
+	soon := meter.AddInstant(now, int64(b.Lease.Lead()))
+	return b.isPromisedWith(other) && b.Ready(0, 0, costAt(first, b)) < meter.Never && other.Lease.AskAt(now, d) <= soon
 }
 
 // A StoreState is what is known of a store.

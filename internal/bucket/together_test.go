@@ -136,3 +136,53 @@ func TestNoMoreIsAskedForThanTheOtherBucketCanHave(t *testing.T) {
 		})
 	}
 }
+
+// Requests that wait for two paces have their last token of each in 5 ms. When each pace counted on what there was of the other one, the
+// store was asked for neither before both had run out.
+func TestTwoBucketsAreAskedForTogetherBeforeTheyRunOut(t *testing.T) {
+	s := newShop(t)
+	one, two := newLimit(10, s.shared), newLimit(10, s.shared)
+	one.Stored, two.Stored, two.Name = store.Pace, store.Pace, "others"
+	a, b := s.lease(one, ""), s.lease(two, "")
+	var o order.Order
+	for range 8 {
+		waits(&o, s.now, 1, a, b)
+	}
+	respond := func(c *Call, tokens int64) {
+		require.Len(t, c.Asks, 1)
+		require.Len(t, c.Asks[0].Parts, 2)
+		require.True(t, c.Return(false, s.now))
+		require.Nil(t, c.Note(nil, s.now))
+		for i, p := range s.book.Lease(time.Unix(0, s.now), c.Asks)[0].Parts {
+			require.Equal(t, tokens, p.Tokens)
+			c.Book(i, &supply.Outcome{LeasedPart: p}, true, s.now)
+			o.Touch(&c.Of(i).Point)
+		}
+		require.False(t, s.supply.Collect(s.now).Send(), "there is nothing else to ask for")
+	}
+	serve := func() {
+		for w, _ := o.Next(s.now); w != nil; w, _ = o.Next(s.now) {
+			a.Meter.Take(s.now, s.now, 1, true)
+			b.Meter.Take(s.now, s.now, 1, true)
+		}
+	}
+	respond(s.asks(a), 1)
+	serve()
+	respond(s.asks(a), 1)
+	due := s.now + second/10
+	require.Equal(t, due, a.Ready(s.now, 0, 1))
+	require.Equal(t, due, b.Ready(s.now, 0, 1))
+	lead := int64(5 * time.Millisecond)
+	require.EqualValues(t, lead, a.Lease.Lead())
+
+	s.now = due - lead - 1
+	for _, x := range []*Bucket{a, b} {
+		at, asks := x.Lease.Due(s.now, x.Demand(s.now), x.HasLines())
+		require.False(t, asks)
+		require.Equal(t, due-lead, at)
+	}
+	s.now = due - lead
+	respond(s.asks(a), 1)
+	require.Equal(t, due+second/10, a.Ready(s.now, 1, 1))
+	require.Equal(t, due+second/10, b.Ready(s.now, 1, 1))
+}

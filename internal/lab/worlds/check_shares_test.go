@@ -103,8 +103,7 @@ func (f *fleet) aTurn() float64 {
 	return most
 }
 
-// alike returns groups of processes that always want more and differ in nothing that matters for their shares. How far away the store is does
-// not.
+// alike returns groups of processes that always want more and differ in nothing that matters for their shares.
 func (f *fleet) alike(in span) [][]*process {
 	var all [][]*process
 next:
@@ -114,7 +113,7 @@ next:
 		}
 		for i, group := range all {
 			o := group[0]
-			if p.takes == o.takes && p.costs == o.costs && (p.of == o.of || f.keys == 1 && p.percent == o.percent) {
+			if p.away == o.away && p.takes == o.takes && p.costs == o.costs && (p.of == o.of || f.keys == 1 && p.percent == o.percent) {
 				all[i] = append(group, p)
 				continue next
 			}
