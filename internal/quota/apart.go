@@ -294,7 +294,7 @@ func (p *group) mixed(family uint64, now meter.Instant) {
 		if slices.ContainsFunc(a.gates[:min(len(a.gates), lookAtMost)], func(g *Gate) bool { return g.family == family }) {
 			a.pace = a.pace.forget(now)
 			for _, q := range a.quotas {
-				q.flow, q.length, q.ages = flow{}, length{}, nil
+				q.unlearn()
 			}
 		}
 	}
@@ -472,6 +472,11 @@ func (r *Registry) split(g *Gate, now meter.Instant) *Account {
 	n := NewAccount(a.server, r.seeds.Uint64())
 	n.Key, n.Apart, n.final, n.own, n.bare, n.sent, n.used, n.pace.most = a.Key, a.Apart, a.final, a.own, a.bare, a.sent, now, a.pace.most
 	a.server.add(n)
+	if g.joined { // what the account's responses have shown of rates and times is of a mixture
+		for _, q := range g.quotas {
+			q.unlearn()
+		}
+	}
 	return n
 }
 

@@ -40,8 +40,10 @@ func counts(limit, left int64, reset time.Duration) *Hints {
 func TestRequestsWithOtherLimitsAreCountedApart(t *testing.T) {
 	r := NewRegistry(10, 1)
 	small := responds(r, at("h", 1), 0, counts(25, 0, time.Minute))
+	only(t, small.Account).early = true
 	large := responds(r, at("h", 2), 0, counts(600, 599, time.Minute))
 	require.NotSame(t, small.Account, large.Account)
+	require.True(t, only(t, small.Account).early, "of no mixture")
 	require.Equal(t, 60*second, small.Ready(0, 0, 1))
 	require.Zero(t, large.Ready(0, 5, 1))
 	third := responds(r, at("h", 3), 0, counts(600, 598, time.Minute))
@@ -181,9 +183,13 @@ func TestCountsThatRequestsOfOthersDoNotLowerAreApart(t *testing.T) {
 		for j := range int64(4) {
 			x = responds(r, one, i*second, counts(5000, 4000-4*i-j, time.Hour-time.Duration(i)*time.Second))
 		}
+		if y == nil || x.Account == y.Account {
+			only(t, x.Account).early = true
+		}
 		y = responds(r, two, i*second, counts(5000, 4999-i, time.Hour-time.Duration(i)*time.Second))
 	}
 	require.NotSame(t, x.Account, y.Account)
+	require.False(t, only(t, x.Account).early, "the other may have shown it")
 	require.Empty(t, r.check(5*second))
 }
 

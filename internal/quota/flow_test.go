@@ -3,6 +3,7 @@ package quota
 import (
 	"math"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -201,4 +202,42 @@ func TestARateIsThatOfTheServersBucket(t *testing.T) {
 	require.InDelta(t, 7e-9, only(t, a).refills(), 1e-9)
 	require.GreaterOrEqual(t, used, 0.9*60*7)
 	require.LessOrEqual(t, refused, 0.05*used)
+}
+
+// The end that a refusal reports holds also for a quota that refills, unless something came back before such an end.
+func TestAReportedEndHoldsUnlessSomethingCameBackBefore(t *testing.T) {
+	for name, c := range map[string]struct {
+		sent, answered meter.Instant // 0: no request is sent before the refusal
+		early          bool
+	}{
+		"nothing is known":                         {},
+		"accepted before the end":                  {sent: 30 * second, answered: 30 * second, early: true},
+		"a second before, when the end is rounded": {sent: 59 * second, answered: 59 * second},
+		"just earlier":                             {sent: 59*second - 1, answered: 59*second - 1, early: true},
+		"as late as the report may have been":      {sent: 57 * second, answered: 58 * second},
+		"just less late":                           {sent: 57 * second, answered: 58*second - 1, early: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, g, _ := bucketed(t)
+			q := only(t, a)
+			if c.sent > 0 {
+				answer(g, g.Take(c.sent, c.sent, 1, false), c.sent, c.answered, true, core(20, 0, 60*second))
+			}
+			require.Equal(t, c.early, q.early)
+			require.Positive(t, q.refills())
+			const now, end = 59 * second, 200 * second
+			n := g.Take(now, now, 1, false)
+			g.apply(&Report{
+				Reading: Reading{Hints: &Hints{Limited: true, Wait: time.Duration(end - now)}, claims: []Claim{empty(20, end)}, named: true, empty: true},
+				Sent:    now, Number: n, Own: a.own,
+			}, now)
+			require.Positive(t, q.refills())
+			if c.early {
+				require.Zero(t, q.held, "the end is when all is back")
+				require.Less(t, g.Ready(now, 0, 1), end)
+				return
+			}
+			requireReady(t, g, now, end)
+		})
+	}
 }

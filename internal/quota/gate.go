@@ -257,7 +257,7 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 		if q.report(now, rep, claim); q.newest != newest && i == 0 {
 			a.by = g
 		}
-		if h.Wait > 0 && rep.Wait == 0 && claim.Refused && !h.Explained && (h.Asked || q.refills() == 0) { // the reset of a quota that refills is when it is full
+		if h.Wait > 0 && rep.Wait == 0 && claim.Refused && !h.Explained && (h.Asked || q.refills() == 0 || !q.early) { // else the reset is when it is full
 			q.hold(now, int64(h.Wait), claim.Reset)
 		}
 	}

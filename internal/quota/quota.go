@@ -36,6 +36,7 @@ type quota struct {
 	covered  bool  // a limit of the client, in its unit, stops requests, and this one none
 	served   bool  // responses to accepted requests report it
 	scarce   bool  // this window or the one before ran dry
+	early    bool  // something came back before the end that was reported: that is when all is back
 	account  *Account
 	name     string
 	unit     *string // as the server names it; nil: it does not
@@ -58,6 +59,9 @@ func (q *quota) forget() {
 	*q = newQuota(q.account, q.name)
 	q.inFlight = inFlight
 }
+
+// unlearn forgets what responses have shown of the server's rate and times.
+func (q *quota) unlearn() { q.flow, q.early, q.length, q.ages = flow{}, false, length{}, nil }
 
 // hold blocks all requests for as long as a refusal says, whatever other responses report: they may be of another quota that the server
 // does not tell apart. A short wait may be rounded up by most of it, so there the model of the window counts for the last second.
@@ -110,6 +114,9 @@ func (q *quota) report(now meter.Instant, rep *Report, c *Claim) {
 		q.doubt.refuted()
 	case !refused && q.left == 0 && sent > q.leftAt && (q.reset == meter.Never || sent < q.end()) && q.refills() == 0:
 		q.doubt.accepted(left)
+	}
+	if !refused && q.left == 0 && sent > q.leftAt && q.reset < meter.Never {
+		q.early = q.early || now+(now-sent) < q.reset-rounding // which may have been reported as late as this response came
 	}
 	q.aged(sent, n >= q.newest.n, left, refused, c.Refused)
 	if n >= q.newest.n {
@@ -187,7 +194,7 @@ func (q *quota) describe(c *Claim) (left int64) {
 	}
 	left, other := q.resize(c)
 	if other {
-		q.flow, q.length, q.ages = flow{}, length{}, nil
+		q.unlearn()
 	}
 	return left
 }

@@ -24,7 +24,7 @@ var (
 	seed  = flag.Uint64("seed", 0, "the only world to be played")
 	seeds = flag.Uint64("seeds", 0, "how many worlds to play")
 	only  = flag.String("client", "", "the only client")
-	trace = flag.Int("trace", -1, "the quota whose requests are printed, when it is played alone")
+	trace = flag.Int("print", -1, "the quota whose requests are printed, when it is played alone") // go test has a flag -trace
 )
 
 // clients are what is played in each world.
