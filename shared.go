@@ -74,7 +74,7 @@ const (
 // leased are used in any case.
 //
 // The tokens of an InFlight limit are slots. When a request ends, the next request of its process takes its slot. A slot that
-// was unused for 100 to 200 ms, and that no waiting request will use soon, is returned to the store. If other processes wait,
+// was unused for 100 to 200 ms is returned to the store. If other processes wait,
 // so is each slot above the process's even share when its request ends. A process renews its slots every 3 s. If it dies or
 // cannot reach the store, its slots are free for others 10 s after its latest call. So if a process is stopped or disconnected
 // for longer than that while its requests continue, more than n requests are in flight until they end. Afterwards the process

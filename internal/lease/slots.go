@@ -285,25 +285,13 @@ func (m *LeasedSlots) wanted(d Demand) (first, all int64) {
 	return max(0, min(d.First, m.budget.N)-free), max(0, d.All-free)
 }
 
-// spare returns how many of the slots that were unused lately are not for requests that will use them soon: given back, these would be
-// asked for again, and would come a round trip later.
-func (m *LeasedSlots) spare(d Demand) int64 {
-	if d.First > m.free() { // it may never get enough of them
-		return m.low
-	}
-	return max(0, min(m.low, m.idle()-d.All))
-}
-
 // AskAt implements [Meter].
 func (m *LeasedSlots) AskAt(now meter.Instant, d Demand) meter.Instant {
 	if m.under {
 		return meter.Never
 	}
 	m.advance(now)
-	at := m.tellAt(now)
-	if m.low == 0 || m.spare(d) > 0 { // another time begins, or some are given back
-		at = min(at, m.kept)
-	}
+	at := min(m.tellAt(now), m.kept)
 	if m.used > 0 || m.leased > 0 {
 		at = min(at, meter.AddInstant(m.asked, int64(RenewSlots)))
 	}
@@ -354,7 +342,7 @@ func (m *LeasedSlots) Low() bool { return m.local != nil }
 func (m *LeasedSlots) Ask(now meter.Instant, d Demand) store.Part {
 	m.advance(now)
 	if now >= m.kept {
-		m.leased -= m.spare(d)
+		m.leased -= m.low
 		m.kept = meter.Never
 		m.watch(now)
 	}

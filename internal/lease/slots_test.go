@@ -115,23 +115,6 @@ func TestRequestForSeveralSlotsGetsAllOrNone(t *testing.T) {
 	b.is("slots", got.Tokens, 3)
 }
 
-// A request that another limit stops, and which will use the slot before another one could come, keeps it.
-func TestASlotThatWillBeUsedSoonIsKept(t *testing.T) {
-	b := newSlotBench(t, 10)
-	b.question(waiting(3))
-	kept := b.now + 100*ms
-	b.is("the next ask, two will be used", b.next(waiting(2)), kept)
-	b.is("the next ask, all will be used", b.next(waiting(3)), b.asked+int64(RenewSlots))
-	b.is("the next ask, there are too few for the first", b.next(waitingOf(4, 1)), b.again)
-	b.now = kept
-	part, _ := b.question(waiting(2))
-	b.is("slots kept", part.Held, 2)
-	b.is("slots wanted", part.Want, 0)
-	b.now += 200 * ms
-	b.is("the next ask", b.next(waiting(2)), b.asked+int64(RenewSlots))
-	b.is("the next ask, none will be used", b.next(Demand{}), b.now)
-}
-
 func TestUnusedSlotsAreGivenBack(t *testing.T) {
 	b := newSlotBench(t, 10)
 	b.question(waiting(3))
