@@ -96,7 +96,7 @@ func TestASlowMemberIsLeftWhereItsNumberInFlightIsLearned(t *testing.T) {
 			servers, members = append(servers, s), append(members, pool.Member{Name: name, Transport: tr})
 		}
 		p := of(t, members)
-		ctx, cancel := context.WithTimeout(t.Context(), 11*time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 11*time.Minute+time.Second)
 		defer cancel()
 		time.AfterFunc(time.Minute, func() {
 			servers[2].mu.Lock()
@@ -123,6 +123,10 @@ func TestASlowMemberIsLeftWhereItsNumberInFlightIsLearned(t *testing.T) {
 			})
 		}
 		all.Wait()
+		for _, s := range servers {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+		}
 		for m, least := range map[int]int{1: 1800, 10: 2500} {
 			from, to := sent[m], sent[m+1]
 			quick, slow := to[0]-from[0]+to[1]-from[1], to[2]-from[2]
