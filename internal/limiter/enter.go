@@ -316,7 +316,11 @@ func (l *Core) Await(ctx context.Context, w *Waiter) error {
 	case <-ctx.Done():
 	case <-w.Cancel:
 	}
-	return l.tellDecided(ctx, w, Ended(ctx, w.Cancel))
+	cause := Ended(ctx, w.Cancel)
+	if cause == nil && w.at >= w.deadline { // ctx ends at this instant, and its timer is late
+		cause = context.DeadlineExceeded
+	}
+	return l.tellDecided(ctx, w, cause)
 }
 
 // Leave takes back a request that waits, granted or not, because nothing waits for it any more.
