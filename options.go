@@ -298,8 +298,9 @@ func WithExempt(f func(*http.Request) bool) Option {
 
 // WithDryRun makes the Transport count what would happen, without delaying or rejecting requests. A request that would wait
 // is sent immediately. Its place in the queue stays taken, and it is charged, until and when a real run would send it. So the figures are
-// the same as in a real run, also with priorities and [WithMaxQueue], as far as servers respond alike. Only an end of a request's context
-// while it would wait has no effect. GrantEvent.Waited is what was planned when the request came, a lower bound as WaitEvent.Wait is.
+// those of a real run, with priorities and [WithMaxQueue] too, if servers respond alike. There is one difference: if the context of a
+// request ends while the request would wait, nothing happens. GrantEvent.Waited is the wait that was planned when the request came, a lower
+// bound like WaitEvent.Wait.
 func WithDryRun() Option {
 	return option{ofTransport, "WithDryRun", func(c *config) { c.dry = true }}
 }

@@ -26,6 +26,11 @@ type part struct {
 	report  func(h http.Header, limit, left int, until time.Duration, ok bool)
 }
 
+// smallAndLarge returns two parts of 20 and of 200 requests a minute.
+func smallAndLarge(small, large func(i int) *http.Request, report func(h http.Header, limit, left int, until time.Duration, ok bool)) []part {
+	return []part{{"small", 20, time.Minute, small, report}, {"large", 200, time.Minute, large, report}}
+}
+
 // playParts has callers send requests of each part for a time, and returns how many were accepted and refused of each.
 func playParts(t *testing.T, parts []part, span time.Duration, opts ...throttle.Option) (accepted, refused []int) {
 	synctest.Test(t, func(t *testing.T) {
@@ -167,42 +172,15 @@ func TestPresetsKeepApartWhatTheirAPIsCountApart(t *testing.T) {
 			{"post", 20, time.Minute, path("POST", "https://slack.com/api/chat.postMessage", one...), wait},
 			{"list", 50, time.Minute, path("GET", "https://slack.com/api/conversations.list", one...), wait},
 		}, 20, 0},
-		"OpenAI, models": {5 * time.Minute, []part{
-			{"small", 20, time.Minute, model("https://api.openai.com/v1/chat/completions", "gpt-4o"), counts},
-			{"large", 200, time.Minute, model("https://api.openai.com/v1/chat/completions", "gpt-4o-mini"), counts},
-		}, 6, 0},
-		"OpenAI, models, only a wait": {5 * time.Minute, []part{
-			{"small", 20, time.Minute, model("https://api.openai.com/v1/chat/completions", "gpt-4o"), wait},
-			{"large", 200, time.Minute, model("https://api.openai.com/v1/chat/completions", "gpt-4o-mini"), wait},
-		}, 20, 0},
-		"Azure, deployments": {5 * time.Minute, []part{
-			{"small", 20, time.Minute, path("POST", "https://x.openai.azure.com/openai/deployments/a/chat/completions"), wait},
-			{"large", 200, time.Minute, path("POST", "https://x.openai.azure.com/openai/deployments/b/chat/completions"), wait},
-		}, 20, 0},
-		"Anthropic, models": {5 * time.Minute, []part{
-			{"small", 20, time.Minute, model("https://api.anthropic.com/v1/messages", "claude-a"), wait},
-			{"large", 200, time.Minute, model("https://api.anthropic.com/v1/messages", "claude-b"), wait},
-		}, 20, 0},
-		"Gemini, models": {5 * time.Minute, []part{
-			{"small", 20, time.Minute, path("POST", "https://generativelanguage.googleapis.com/v1beta/models/pro:generateContent"), wait},
-			{"large", 200, time.Minute, path("POST", "https://generativelanguage.googleapis.com/v1beta/models/flash:generateContent"), wait},
-		}, 20, 0},
-		"Bedrock, models": {5 * time.Minute, []part{
-			{"small", 20, time.Minute, path("POST", "https://bedrock-runtime.us-east-1.amazonaws.com/model/anthropic.claude-v2%3A1/converse"), wait},
-			{"large", 200, time.Minute, path("POST", "https://bedrock-runtime.us-east-1.amazonaws.com/model/anthropic.claude-v2%3A0/converse"), wait},
-		}, 20, 0},
-		"Databricks, endpoints": {5 * time.Minute, []part{
-			{"small", 20, time.Minute, path("POST", "https://x.cloud.databricks.com/serving-endpoints/a/invocations"), wait},
-			{"large", 200, time.Minute, path("POST", "https://x.cloud.databricks.com/serving-endpoints/b/invocations"), wait},
-		}, 20, 0},
-		"Groq, models": {5 * time.Minute, []part{
-			{"small", 20, time.Minute, model("https://api.groq.com/openai/v1/chat/completions", "llama-a"), counts},
-			{"large", 200, time.Minute, model("https://api.groq.com/openai/v1/chat/completions", "llama-b"), counts},
-		}, 6, 0},
-		"Mistral, models": {5 * time.Minute, []part{
-			{"small", 20, time.Minute, model("https://api.mistral.ai/v1/chat/completions", "mistral-a"), wait},
-			{"large", 200, time.Minute, model("https://api.mistral.ai/v1/chat/completions", "mistral-b"), wait},
-		}, 20, 0},
+		"OpenAI, models":              {5 * time.Minute, smallAndLarge(model("https://api.openai.com/v1/chat/completions", "gpt-4o"), model("https://api.openai.com/v1/chat/completions", "gpt-4o-mini"), counts), 6, 0},
+		"OpenAI, models, only a wait": {5 * time.Minute, smallAndLarge(model("https://api.openai.com/v1/chat/completions", "gpt-4o"), model("https://api.openai.com/v1/chat/completions", "gpt-4o-mini"), wait), 20, 0},
+		"Azure, deployments":          {5 * time.Minute, smallAndLarge(path("POST", "https://x.openai.azure.com/openai/deployments/a/chat/completions"), path("POST", "https://x.openai.azure.com/openai/deployments/b/chat/completions"), wait), 20, 0},
+		"Anthropic, models":           {5 * time.Minute, smallAndLarge(model("https://api.anthropic.com/v1/messages", "claude-a"), model("https://api.anthropic.com/v1/messages", "claude-b"), wait), 20, 0},
+		"Gemini, models":              {5 * time.Minute, smallAndLarge(path("POST", "https://generativelanguage.googleapis.com/v1beta/models/pro:generateContent"), path("POST", "https://generativelanguage.googleapis.com/v1beta/models/flash:generateContent"), wait), 20, 0},
+		"Bedrock, models":             {5 * time.Minute, smallAndLarge(path("POST", "https://bedrock-runtime.us-east-1.amazonaws.com/model/anthropic.claude-v2%3A1/converse"), path("POST", "https://bedrock-runtime.us-east-1.amazonaws.com/model/anthropic.claude-v2%3A0/converse"), wait), 20, 0},
+		"Databricks, endpoints":       {5 * time.Minute, smallAndLarge(path("POST", "https://x.cloud.databricks.com/serving-endpoints/a/invocations"), path("POST", "https://x.cloud.databricks.com/serving-endpoints/b/invocations"), wait), 20, 0},
+		"Groq, models":                {5 * time.Minute, smallAndLarge(model("https://api.groq.com/openai/v1/chat/completions", "llama-a"), model("https://api.groq.com/openai/v1/chat/completions", "llama-b"), counts), 6, 0},
+		"Mistral, models":             {5 * time.Minute, smallAndLarge(model("https://api.mistral.ai/v1/chat/completions", "mistral-a"), model("https://api.mistral.ai/v1/chat/completions", "mistral-b"), wait), 20, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			auto := throttle.WithServerHints(headers.Auto)

@@ -252,13 +252,7 @@ func TestAServerQuotaWithoutAKeyIsOfAModel(t *testing.T) {
 				throttle.ServerQuota("tokens", throttle.Cost(costHeader)), throttle.AdaptiveInFlight(throttle.Concurrency{})))
 			require.NoError(t, err)
 			for _, model := range []string{"large", "small", "large"} { // of which the first passes no gate
-				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://api.openai.com/v1/responses", strings.NewReader(`{"model":"`+model+`"}`))
-				require.NoError(t, err)
-				req.Header.Set("X-Cost", "10")
-				req.Header.Set("Content-Type", "application/json")
-				resp, err := tr.RoundTrip(req)
-				require.NoError(t, err)
-				resp.Body.Close()
+				postTokens(t, tr, "https://api.openai.com/v1/responses", `{"model":"`+model+`"}`)
 			}
 			var keys []string
 			for b := range tr.Limiter().Buckets() {
@@ -390,13 +384,7 @@ func TestAServerQuotaIsOfWhatItsVendorCountsSeparately(t *testing.T) {
 			tr, err := throttle.New(new(tokenServer), throttle.WithServerHints(headers.Auto), throttle.WithLimit(throttle.ServerQuota("tokens", throttle.Cost(costHeader))))
 			require.NoError(t, err)
 			for range 2 { // of which the first passes no gate
-				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
-				require.NoError(t, err)
-				req.Header.Set("X-Cost", "10")
-				req.Header.Set("Content-Type", "application/json")
-				resp, err := tr.RoundTrip(req)
-				require.NoError(t, err)
-				resp.Body.Close()
+				postTokens(t, tr, url, body)
 			}
 			var keys []string
 			for b := range tr.Limiter().Buckets() {
@@ -463,4 +451,16 @@ func TestABatchEndpointIsALimitOfSlotsWithACost(t *testing.T) {
 		all.Wait()
 		require.Equal(t, []time.Duration{3 * time.Hour, 3*time.Hour + time.Second, 6 * time.Hour, 6*time.Hour + time.Second, 9 * time.Hour}, ended)
 	})
+}
+
+// postTokens sends a request of 10 tokens.
+func postTokens(t *testing.T, tr *throttle.Transport, url, body string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+	require.NoError(t, err)
+	req.Header.Set("X-Cost", "10")
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := tr.RoundTrip(req)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
 }

@@ -355,7 +355,7 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 	if p.Tokens < asked.Need || m.budget.Kind == store.Sliding && p.Wait > 0 {
 		wait := max(p.Wait, m.pause())
 		if m.competes() && m.rate.N < int64(m.latest.processes) {
-			wait += time.Duration(m.chance(now, int64(max(1, m.pause())))) // each is told the same instant, and the first ones to ask get all
+			wait += time.Duration(m.chance(now, int64(max(1, m.pause())))) // the store names one instant to all processes, and the first to ask then would get every token
 		}
 		if p.Wait > 0 && m.budget.Kind == store.Sliding && !m.competes() {
 			wait -= m.least // the ask reaches the store when the token comes in. If it came before, it would cost a round trip

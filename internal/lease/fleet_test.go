@@ -73,6 +73,16 @@ func newFleet(seed uint64, b store.Budget, processes int, callers int64) *fleet 
 
 func (f *fleet) at(t int64, run func()) { heap.Push(&f.events, happening{t, run}) }
 
+// comes has a process want one token at an instant, and then one after each such time.
+func (f *fleet) comes(p *process, at, every int64) {
+	p.leaves = 1
+	f.at(at, func() {
+		p.callers = 1
+		f.step(p)
+		f.comes(p, f.now+every, every)
+	})
+}
+
 // run lets so much time pass.
 func (f *fleet) run(d time.Duration) {
 	for end := f.now + int64(d); len(f.events) > 0; {

@@ -77,14 +77,7 @@ func TestProcessThatNeedsLittleOfAWindowGetsIt(t *testing.T) {
 			f := newFleet(1, b, 8, 0)
 			f.processes[0].callers = 64
 			for i, p := range f.processes[1:] {
-				p.leaves = 1
-				var comes func()
-				comes = func() {
-					p.callers = 1
-					f.step(p)
-					f.at(f.now+int64(b.Per)/each, comes)
-				}
-				f.at(int64(i)*int64(10*time.Millisecond), comes)
+				f.comes(p, int64(i)*int64(10*time.Millisecond), int64(b.Per)/each)
 			}
 			f.run(3 * b.Per)
 			f.reset()
@@ -111,14 +104,7 @@ func TestTheLastTurnTakesTheRestOfAWindow(t *testing.T) {
 	f.latency = func() int64 { return int64(2*time.Millisecond) + f.Int64N(int64(40*time.Millisecond)) }
 	f.processes[0].callers = 30
 	for i, p := range f.processes[1:] {
-		p.leaves = 1
-		var comes func()
-		comes = func() {
-			p.callers = 1
-			f.step(p)
-			f.at(f.now+int64(1580*time.Millisecond), comes)
-		}
-		f.at(int64(i)*int64(10*time.Millisecond), comes)
+		f.comes(p, int64(i)*int64(10*time.Millisecond), int64(1580*time.Millisecond))
 	}
 	f.run(3 * time.Second)
 	f.reset()

@@ -341,7 +341,7 @@ func TestARefusalHasThePatienceThatWasTooShort(t *testing.T) {
 	}
 	by = bounds{expiry: meter.Never, deadline: meter.Never}
 	require.Zero(t, by.refuse(bucket.ReasonQueueFull, 5, 10).Patience)
-	require.Zero(t, by.refuse(bucket.ReasonQueueFull, 5, 10).Wait, "it is over")
+	require.Zero(t, by.refuse(bucket.ReasonQueueFull, 5, 10).Wait, "that instant has passed")
 	require.EqualValues(t, int64(math.MaxInt64), bucket.Until(meter.Never, 10))
 }
 

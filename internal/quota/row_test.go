@@ -24,7 +24,7 @@ func TestABackoffEndsNoLaterInACycleThanAnEarlierOneDid(t *testing.T) {
 	require.Equal(t, 3*s, r.atMost(21*s, 3*s), "a shorter one stays")
 	r.accepted(24 * s)
 	require.Equal(t, 1*s, r.atMost(24*s, 64*s), "no request was refused, so no cycle ends")
-	require.Equal(t, 64*s, r.atMost(25*s, 64*s), "it is over")
+	require.Equal(t, 64*s, r.atMost(25*s, 64*s), "the cycle has ended")
 	rows(19*s, 22*s)
 	require.Equal(t, 5*s, r.atMost(24*s, 64*s), "that one was shorter: it ends at 29 s")
 	r.add(29*s - 1)
