@@ -343,8 +343,9 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 		void = min(void, meter.AddInstant(sent, int64(inTime(cmp.Or(m.trip, trip)))))
 	}
 	m.measureTrip(trip)
+	rate := rateOf(&asked.Budget, &p)
 	if !m.replace {
-		m.follow(rateOf(&m.budget, &p))
+		m.follow(rate)
 	}
 	m.open(sent, now, &p)
 	m.latest = response{known: true, sent: sent, left: p.Left, processes: m.count(now, max(1, p.Processes))}
@@ -376,9 +377,12 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 		m.returns(store.Return{Tokens: p.Tokens, Lease: p.ID}, now-tellAfter)
 		m.again = now
 	case p.Tokens > 0:
-		m.lease(now, void, rateOf(&asked.Budget, &p), p)
+		m.lease(now, void, rate, p)
 	}
-	if own := float64(m.promised()); own > 0 && p.Left+own >= 1 && m.dueAt(1)-now > int64(m.config.Horizon) {
+	switch own := float64(m.promised()); {
+	case rate != m.rate: // it was set while the ask was under way, see Retune
+		m.trade(now)
+	case own > 0 && p.Left+own >= 1 && m.dueAt(1)-now > int64(m.config.Horizon):
 		m.trade(now) // others gave tokens back, which are there earlier
 	}
 	if p.Tokens <= asked.Want {
