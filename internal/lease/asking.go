@@ -12,6 +12,7 @@ import (
 // A Demand describes the requests that wait for a bucket. The zero value is for none.
 type Demand struct {
 	First, All int64         // the cost of the first request, and the sum of all costs
+	Soon       int64         // of All, what requests will use before another ask can have a response, if all that they wait for besides comes when it is due
 	From       meter.Instant // there are other requests, for which tokens are not wanted earlier, because they wait for another limit; 0: there are none, or it is unknown
 	Until      meter.Instant // the first request cannot use a token that is due later
 	Alone      bool          // the first request waits for no other shared limit, so that it may save tokens up
