@@ -76,6 +76,7 @@ func TestWorldsThatFailed(t *testing.T) {
 		// A bucket and a pace of nearly the same rate were asked for when both had run out, so a process that asked soon after another one got
 		// least.
 		draw(4293), draw(7788),
+		draw(5479), // the process gave a slot back that its next request was to use, and used .92 of a pace
 		draw(1054), // no request got both a slot and a token of the window: the process had the one whenever it was granted the other
 	} {
 		examine(t, w)
