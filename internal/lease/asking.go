@@ -52,6 +52,7 @@ const (
 	lateAsk    = 5 * time.Millisecond         // a busy machine may delay an ask so long before tokens come in too late
 	maxReturns = 16                           // more are joined
 	tripsAhead = 3                            // a process that gets half of the horizon with each ask has tokens until the response to the next one
+	farthest   = time.Second                  // what is promised further ahead is so for many processes, and not for distant ones
 	crowd      = 64
 	parts      = 64 // a store records the leases of a full Sliding window in this many parts of the period
 
@@ -194,7 +195,26 @@ func (m *Leased) granted() int64 {
 }
 
 // horizon returns how long before they come in the store may promise tokens.
-func (m *Leased) horizon() time.Duration { return m.config.Horizon + tripsAhead*m.trip }
+func (m *Leased) horizon() time.Duration {
+	reach := m.reach()
+	if reach > m.ownReach() { // the portion of this process is to be beyond it
+		reach += 2 * reach / time.Duration(m.latest.processes)
+	}
+	return reach
+}
+
+// reach returns how far ahead processes are promised tokens: by the distance of this one, or as far as those that are further away have them
+// by the latest response. With its own distance alone, a near process would get one token whenever all of theirs were due.
+func (m *Leased) reach() time.Duration {
+	own := m.ownReach()
+	if !m.promises() || m.latest.processes < 2 {
+		return own
+	}
+	return max(own, time.Duration(min(-m.latest.left/m.rate.PerSecond()*float64(time.Second), float64(farthest))))
+}
+
+// ownReach returns how far ahead this process needs tokens by its own distance.
+func (m *Leased) ownReach() time.Duration { return m.config.Horizon + tripsAhead*m.trip }
 
 // Recent implements [Meter].
 func (m *Leased) Recent() int64 { return int64(m.use * float64(m.Lead())) }

@@ -80,3 +80,51 @@ func TestSharesOfFarBucketsAreEven(t *testing.T) {
 		})
 	}
 }
+
+// Processes that are near are promised tokens as far ahead as those that are further away.
+func TestNearProcessesShareWithFarOnes(t *testing.T) {
+	for _, c := range []struct {
+		far    int // of eight processes; the others are 2 ms away
+		budget store.Budget
+		trip   time.Duration
+	}{
+		{4, bucket(200, time.Second, 20), 40 * time.Millisecond},
+		{4, bucket(200, time.Second, 20), 180 * time.Millisecond},
+		{1, bucket(200, time.Second, 20), 180 * time.Millisecond},
+		{7, bucket(200, time.Second, 20), 100 * time.Millisecond},
+		{4, bucket(1000, time.Second, 20), 100 * time.Millisecond},
+		{4, store.Budget{Kind: store.Pace, N: 50, Per: time.Second}, 180 * time.Millisecond},
+	} {
+		t.Run(fmt.Sprintf("%d far, %s of %d/s, %v", c.far, c.budget.Kind, c.budget.N, c.trip), func(t *testing.T) {
+			f := newFleet(1, c.budget, 8, 64)
+			for _, p := range f.processes[:c.far] {
+				p.latency = func() int64 { return int64(c.trip)*3/4 + f.Int64N(int64(c.trip)/2) }
+			}
+			f.run(10 * time.Second)
+			f.reset()
+			f.run(30 * time.Second)
+			near, far := 0., 0.
+			for i, p := range f.processes {
+				if share := float64(p.used) * 8 / float64(f.used); i < c.far {
+					far += share / float64(c.far)
+				} else {
+					near += share / float64(8-c.far)
+				}
+			}
+			used := float64(f.used) / float64(c.budget.N) / 30
+			for _, p := range f.processes[:c.far] {
+				p.callers = 0
+				f.step(p)
+			}
+			f.run(5 * time.Second)
+			promised := 0.
+			for _, p := range f.processes[c.far:] {
+				promised += float64(p.meter.promised()) / float64(c.budget.N) // s ahead
+			}
+			assert.Less(t, promised, .06+float64(8-c.far)/float64(c.budget.N), "near processes do not outdo each other: 50 ms, three round trips, and a token of each")
+			t.Logf("shares of near processes %.2f, of far ones %.2f; used %.3f; then they are promised %.3f s ahead", near, far, used, promised)
+			assert.GreaterOrEqual(t, near, .5)
+			assert.GreaterOrEqual(t, used, .98)
+		})
+	}
+}

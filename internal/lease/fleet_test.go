@@ -34,8 +34,9 @@ type process struct {
 	used     int64
 	question int64 // the number of the one that is under way
 	wakes    int64
-	leaves   int64  // callers that leave with each token
-	served   func() // is called with each token
+	leaves   int64        // callers that leave with each token
+	served   func()       // is called with each token
+	latency  func() int64 // if not that of the fleet
 }
 
 // A happening is what happens at an instant.
@@ -142,7 +143,11 @@ func (f *fleet) ask(p *process, d Demand) {
 	p.question++
 	question := p.question
 	f.calls++
-	f.at(f.now+f.latency()/2, func() {
+	latency := f.latency
+	if p.latency != nil {
+		latency = p.latency
+	}
+	f.at(f.now+latency()/2, func() {
 		got := f.book.Lease(time.Unix(0, began+f.now), []store.Ask{{Parts: []store.Part{part}}})[0]
 		if got.Err != nil {
 			panic(got.Err)
@@ -150,7 +155,7 @@ func (f *fleet) ask(p *process, d Demand) {
 		if f.Float64() < f.lost {
 			return
 		}
-		f.at(f.now+f.latency()/2, func() {
+		f.at(f.now+latency()/2, func() {
 			if p.question == question {
 				p.meter.Booked(sent, f.now, part, got.Parts[0])
 				p.question++
