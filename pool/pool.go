@@ -40,6 +40,7 @@ type Member struct {
 type Pool struct {
 	sticky func(*http.Request) string // nil: none
 	within time.Duration
+	began  time.Time
 
 	mu  sync.Mutex // guards changes of set
 	set atomic.Pointer[set]
@@ -65,7 +66,7 @@ func Sticky(key func(*http.Request) string, within time.Duration) Option {
 
 // New returns a Pool of some members. The error names everything that is wrong with them and with the options.
 func New(members []Member, opts ...Option) (*Pool, error) {
-	p := new(Pool)
+	p := &Pool{began: time.Now()}
 	var faults []error
 	for _, o := range opts {
 		if o == nil {
@@ -95,6 +96,9 @@ func (p *Pool) Set(members ...Member) error {
 	}
 	return nil
 }
+
+// now returns how long ago the Pool was made. Unlike the time of day, it never jumps.
+func (p *Pool) now() time.Duration { return time.Since(p.began) }
 
 func check(members []Member) error {
 	var faults []error
