@@ -22,9 +22,11 @@ import (
 type changing struct {
 	server
 	latency atomic.Int64
+	began   atomic.Int64 // requests
 }
 
 func (c *changing) RoundTrip(req *http.Request) (*http.Response, error) {
+	c.began.Add(1)
 	time.Sleep(time.Duration(c.latency.Load()))
 	return c.server.RoundTrip(req)
 }
@@ -121,4 +123,60 @@ func TestASlowMemberIsLeft(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A request waits for a quick member if it is responded to sooner than by a slow one that could send it now.
+func TestARequestIsSentWhereItIsRespondedToFirst(t *testing.T) {
+	const takes, slow = 200 * time.Millisecond, 4 * time.Second
+	for every, by := range map[time.Duration]int{slow - 1: 0, slow: 0, slow + 1: 1} {
+		t.Run(every.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				members, servers := changings(t, 2, takes, limit(throttle.TokenBucket(1, every)))
+				servers[1].latency.Store(int64(slow))
+				p := of(t, members)
+				for _, other := range []int{0, 1} { // each shows how long it takes
+					members[other].Transport.Limiter().HoldAll(1)
+					codes(t, p, 1)
+				}
+				before, start := servers[by].sent.Load(), time.Now()
+				codes(t, p, 1)
+				require.Equal(t, before+1, servers[by].sent.Load())
+				require.Equal(t, min(every, slow), time.Since(start))
+			})
+		})
+	}
+}
+
+// Failures are no quick responses: a member that responds with an error within a millisecond gets no more than its share.
+func TestAQuickFailureAttractsNoRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		members, servers := changings(t, 3, 200*time.Millisecond)
+		p := of(t, members)
+		codes(t, p, 50)
+		servers[0].latency.Store(int64(time.Millisecond))
+		servers[0].status = http.StatusNotFound
+		before := servers[0].sent.Load()
+		for range 3000 {
+			_, err := get(t.Context(), p)
+			require.NoError(t, err)
+		}
+		require.InDelta(t, 1000, servers[0].sent.Load()-before, 200)
+	})
+}
+
+// A member that does not respond at all is tried by one request each time it has been silent for twice as long.
+func TestAMemberThatHangsGetsFewRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		members, servers := changings(t, 4, 200*time.Millisecond)
+		p := of(t, members)
+		var hang [12]int
+		callers(t, p, servers, 64, 11, func(minute int) {
+			if minute == 1 {
+				servers[1].latency.Store(int64(time.Hour))
+			}
+			hang[minute] = int(servers[1].began.Load() - servers[1].sent.Load())
+		})
+		t.Log(hang)
+		require.LessOrEqual(t, hang[11]-hang[2], 3)
+	})
 }
