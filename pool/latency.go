@@ -10,6 +10,7 @@ import (
 // written one by one: of two responses at one instant, the mean may forget one.
 type latency struct {
 	mean    atomic.Int64 // of the last responses; 0: there was none
+	with    atomic.Int64 // thousandths of how many requests were in flight then, in the mean
 	at      atomic.Int64 // when the mean changed
 	flying  atomic.Int64 // how many requests have no response yet
 	quiet   atomic.Int64 // since when there was no response to those
@@ -17,6 +18,7 @@ type latency struct {
 }
 
 const (
+	thousand     = 1000
 	leastLatency = time.Millisecond // shorter ones count as that
 	meanOf       = 10 * time.Second // the mean is one of the responses of that time, and
 	meanOfAtMost = 16               // of no fewer responses than that, if there are so many
@@ -37,9 +39,12 @@ func (l *latency) silent(now time.Duration) time.Duration {
 	return now - time.Duration(l.quiet.Load())
 }
 
-// extra returns how much longer than the quickest, which takes least, the member will take to respond; 0: about as long.
+// extra returns how much longer than the quickest, which takes least, the member will take to respond; 0: about as long. Where requests wait
+// for each other, they take the longer the more there are. So where fewer are in flight than in the mean, it takes that much less.
 func (l *latency) extra(now, least time.Duration) time.Duration {
-	if d := l.expected(now); d/slower > least {
+	mean, with := float64(l.mean.Load()), float64(l.with.Load())/thousand
+	d := max(time.Duration(min(1, float64(l.flying.Load()+1)/with)*mean), l.silent(now))
+	if d/slower > least {
 		return d - least
 	}
 	return 0
@@ -77,6 +82,8 @@ func (l *latency) took(resp *http.Response, err error, took, now time.Duration) 
 		weight = min(1, max(1./meanOfAtMost, float64(now-time.Duration(l.at.Load()))/float64(meanOf)))
 	}
 	l.mean.Store(int64(mean + time.Duration(weight*float64(took-mean))))
+	with := l.with.Load()
+	l.with.Store(with + int64(weight*float64(l.flying.Load()*thousand-with)))
 	l.at.Store(int64(now))
 }
 

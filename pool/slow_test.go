@@ -3,6 +3,7 @@ package pool_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"strings"
 	"sync"
@@ -30,6 +31,10 @@ func (c *changing) RoundTrip(req *http.Request) (*http.Response, error) {
 	time.Sleep(time.Duration(c.latency.Load()))
 	return c.server.RoundTrip(req)
 }
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
 // changings returns members with a latency, and their servers.
 func changings(t *testing.T, n int, latency time.Duration, opts ...throttle.Option) (members []pool.Member, servers []*changing) {
@@ -145,6 +150,33 @@ func TestARequestIsSentWhereItIsRespondedToFirst(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A server with a queue is slow because of the requests in it: once it has fewer, it gets others.
+func TestServersWithQueuesAreUsedAlike(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const workers, takes = 8, 200 * time.Millisecond
+		var members []pool.Member
+		var servers []*changing
+		for i := range 3 {
+			s, free := new(changing), make(chan struct{}, workers)
+			tr, err := throttle.New(roundTripper(func(req *http.Request) (*http.Response, error) {
+				free <- struct{}{}
+				defer func() { <-free }()
+				time.Sleep(time.Duration(rand.ExpFloat64() * float64(takes)))
+				return s.RoundTrip(req)
+			}))
+			require.NoError(t, err)
+			members, servers = append(members, pool.Member{Name: fmt.Sprint(i), Transport: tr}), append(servers, s)
+		}
+		const minutes, all = 5, 3 * workers * int(time.Minute/takes)
+		sum := 0
+		for _, in := range callers(t, of(t, members), servers, 64, minutes, func(int) {}) {
+			t.Log(in)
+			sum += in[0] + in[1] + in[2]
+		}
+		require.GreaterOrEqual(t, sum, minutes*all*93/100)
+	})
 }
 
 // Failures are no quick responses: a member that responds with an error within a millisecond gets no more than its share.
