@@ -20,8 +20,8 @@ type latency struct {
 const (
 	thousand     = 1000
 	leastLatency = time.Millisecond // shorter ones count as that
-	meanOf       = 10 * time.Second // the mean is one of the responses of that time, and
-	meanOfAtMost = 16               // of no fewer responses than that, if there are so many
+	meanOf       = 10 * time.Second // the mean is one of the responses of about that time, and
+	meanOfAtMost = 16               // of no more than about so many
 	slower       = 2                // how many times slower than the quickest a member is that gets what the quicker ones cannot send
 )
 
