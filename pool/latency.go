@@ -21,7 +21,7 @@ const (
 	thousand     = 1000
 	leastLatency = time.Millisecond // shorter ones count as that
 	meanOf       = 10 * time.Second // the mean is one of the responses of about that time, and
-	meanOfAtMost = 16               // of no more than about so many
+	meanOfAtMost = 16               // of about this number of responses at most
 	slower       = 2                // how many times slower than the quickest a member is that gets what the quicker ones cannot send
 )
 
