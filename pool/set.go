@@ -102,6 +102,18 @@ func (s *set) next(before, usable mask, now time.Duration) tier {
 	return t
 }
 
+// upTo returns the members of the last tier with no longer an after than that.
+func (s *set) upTo(after time.Duration, usable mask, now time.Duration) (in mask) {
+	for in != usable {
+		t := s.next(in, usable, now)
+		if t.after > after {
+			break
+		}
+		in = t.mask
+	}
+	return in
+}
+
 // alike returns those members of some that have the After of the first of them, and how long the quickest takes to respond; never: that
 // is not known.
 func (s *set) alike(of mask, now time.Duration) (alike mask, least time.Duration) {

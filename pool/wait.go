@@ -128,9 +128,10 @@ func (w *wait) leave(but *place) {
 
 // move has the request wait at the members that are new, and no longer at those that were removed.
 func (w *wait) move(set *set) {
-	usable := set.usable(w.tried, w.pool.now())
+	now := w.pool.now()
+	upTo := set.upTo(w.tier.after, set.usable(w.tried, now), now)
 	for i, m := range set.members {
-		if usable.has(i) && m.After <= w.tier.after && !slices.ContainsFunc(w.places, func(p place) bool { return p.Transport == m.Transport }) {
+		if upTo.has(i) && !slices.ContainsFunc(w.places, func(p place) bool { return p.Transport == m.Transport }) {
 			w.enter(m)
 		}
 	}
