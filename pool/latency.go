@@ -42,12 +42,16 @@ func (l *latency) silent(now time.Duration) time.Duration {
 // extra returns how much longer than the quickest, which takes least, the member will take to respond; 0: about as long. Where requests wait
 // for each other, they take the longer the more there are. So where fewer are in flight than in the mean, it takes that much less.
 func (l *latency) extra(now, least time.Duration) time.Duration {
-	mean, with := float64(l.mean.Load()), float64(l.with.Load())/thousand
-	d := max(time.Duration(min(1, float64(l.flying.Load()+1)/with)*mean), l.silent(now))
-	if d/slower > least {
-		return d - least
+	d := l.expected(now)
+	if d/slower <= least {
+		return 0
 	}
-	return 0
+	mean, with := float64(l.mean.Load()), float64(l.with.Load())/thousand
+	d = max(time.Duration(min(1, float64(l.flying.Load()+1)/with)*mean), l.silent(now))
+	if d/slower <= least {
+		return 0
+	}
+	return d - least
 }
 
 // toCheck reports whether a request should find out whether the member is quick again. Of one caller, that takes no more than half of the
