@@ -11,7 +11,7 @@
 //
 // # Instruments
 //
-// They have the names of the Prometheus metrics with dots; docs/observability.md describes each:
+// They have the names of the Prometheus metrics with dots; docs/prometheus.md describes each:
 //
 //	throttle.requests            throttle.rejections         throttle.wait (a cumulative histogram)
 //	throttle.tokens.charged      throttle.tokens.returned    throttle.tokens.available
