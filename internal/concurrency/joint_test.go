@@ -108,7 +108,7 @@ func TestVisitsFollowTheLatencyOfNow(t *testing.T) {
 
 // Clients whose clocks agree roughly share a server better than those whose clocks have nothing to do with each other. How well
 // depends on when they start in a period, so these are means of several times of day.
-func TestClientsWithTheSameClockEmptyTheQueueTogether(t *testing.T) {
+func TestClientsWithTheSameClockEmptyTheQueueTogether(t *testing.T) { // slow: two scenes on three clocks, at six times of day
 	for _, c := range []struct {
 		scene     string
 		near      float64
