@@ -189,7 +189,7 @@ func (r *Registry) Judge(g *Gate, rep *Report, now meter.Instant) (m Moved) {
 	return m
 }
 
-// divide returns the gates of the parts that a trial has shown. A part of which nothing was left has not to ask whether an end concerns it.
+// divide returns the gates of the parts that a trial has shown. A part of which nothing was left need not ask whether an end concerns it.
 func (r *Registry) divide(g *Gate, now meter.Instant) (parts []*Gate) {
 	x := g.trial
 	g.trial = nil

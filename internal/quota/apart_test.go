@@ -132,6 +132,32 @@ func TestATrialThatFindsNothingDelaysTheNext(t *testing.T) {
 	require.EqualValues(t, 1<<traitModel, r.hosts["h"].finer[k.Family].by)
 }
 
+// Once a family is divided, one request may ask whether an end concerns its part, unless the last response has shown that it does.
+func TestAPartOfWhichNothingIsLeftDoesNotAsk(t *testing.T) {
+	r := NewRegistry(50, 1)
+	k := at("h", 1)
+	gate := func(model uint64) *Gate {
+		k.Traits = tagged{model, 2, 7}
+		return r.Gate(k, second)
+	}
+	var parts []*Gate
+	for i := int64(0); parts == nil; i++ {
+		whole, h := gate(1), counts(25, 0, time.Minute)
+		if i%2 == 0 {
+			whole, h = gate(2), counts(600, 599-i, time.Minute)
+		}
+		rep := &Report{Reading: h.Read(second), Sent: second, Number: whole.Take(second, second, 1, false), Accepted: true, Done: true, Traits: k.Traits}
+		parts = r.Judge(whole, rep, second).Parts
+		r.Apply(whole, rep, second)
+	}
+	small, large := gate(1), gate(2)
+	require.NotSame(t, small, large)
+	require.Subset(t, []*Gate{small, large}, parts)
+	require.True(t, large.mayAsk(1))
+	require.False(t, small.mayAsk(1))
+	require.Empty(t, r.check(second))
+}
+
 // What two quotas together have shown of a rate is the rate of neither.
 func TestAMixtureOfQuotasIsForgottenOnceItIsDivided(t *testing.T) {
 	r := NewRegistry(50, 1)

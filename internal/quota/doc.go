@@ -26,7 +26,10 @@
 // requests of another account, and not from those of its own, it joins that one. If responses to requests of one gate report two sets
 // of quotas, the trait that differs between their requests distinguishes requests of that family from then on. It replaces traits that
 // were found before, because these may have differed with it by chance; if one of them is found again, both count. What a mixture of
-// quotas has shown of rates and times is forgotten. If no trait is found, the next search begins once twice as many requests were sent.
+// quotas has shown of rates and times is forgotten. Requests that wait then belong to the gates of their parts, and a part of which the
+// last response reported nothing left does not ask whether the end concerns it. If no trait is found, the next search begins once twice as
+// many requests were sent.
+//
 // A new gate begins in the account of the gate that is most alike. If that account must wait, one request asks whether the gate belongs
 // there: until a response has shown that it does, by a count or a refusal, or two other gates have asked and were refused. So a request
 // that the server counts separately waits for no other, and it costs at most one refusal to find that it does not. Gates are forgotten

@@ -46,7 +46,8 @@ type got struct {
 	sent, accepted, refused int // after its second window
 	early                   int // sent before the wait that was asked for had ended
 	rows                    int // the most refusals of a window after the second
-	windows                 float64
+	late                    int // refused after its tenth window
+	windows, lateWindows    float64
 	most                    float64
 }
 
@@ -68,6 +69,7 @@ func play(t *testing.T, w *world, opts []throttle.Option, alone int) (all []got)
 			counters = append(counters, &counter{counted: q, start: start.Add(-q.window / 3)})
 			refusals[i] = map[int64]int{}
 			all[i].windows = (w.span - 2*q.window).Seconds() / q.window.Seconds()
+			all[i].lateWindows = max(0, (w.span-10*q.window).Seconds()/q.window.Seconds())
 			all[i].most = float64(q.limit) * all[i].windows
 		}
 		r := rand.New(rand.NewPCG(w.seed, 7))
@@ -99,6 +101,9 @@ func play(t *testing.T, w *world, opts []throttle.Option, alone int) (all []got)
 				} else {
 					g.refused++
 				}
+			}
+			if !ok && sent.Sub(start) >= 10*q.window {
+				g.late++
 			}
 			if !ok {
 				status = 429
@@ -158,7 +163,7 @@ func (f trip) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // A mean is of all worlds.
-type mean struct{ use, refused, alone, other, early, rows, window, n, quotas float64 }
+type mean struct{ use, refused, alone, other, early, rows, window, late, lateWindows, n, quotas float64 }
 
 // A kind is a kind of server: how it counts, and how it refuses.
 type kind struct{ counts, refuses string }
@@ -180,9 +185,6 @@ func print(t *testing.T, of map[kind]*sum) {
 // Each quota gets what it would get alone.
 func TestQuotas(t *testing.T) { // slow: 7 worlds of each client
 	first, last := uint64(1), uint64(7) // 20 take minutes
-	if testing.Short() {
-		last = 3
-	}
 	if *seeds > 0 {
 		last = *seeds
 	}
@@ -209,8 +211,11 @@ func TestQuotas(t *testing.T) { // slow: 7 worlds of each client
 					alone := play(t, w, clients[client](w), k)[k]
 					m.quotas++
 					m.early += float64(g.early)
+					assert.Zero(t, g.early, "of quota %d of seed %d, sent early", k, seed)
 					m.rows = max(m.rows, float64(g.rows))
 					m.window += float64(g.refused) / g.windows
+					m.late += float64(g.late)
+					m.lateWindows += g.lateWindows
 					of := kind{w.quotas[k].kind, w.refuse}
 					if kinds[of] == nil {
 						kinds[of] = new(sum)
@@ -229,24 +234,20 @@ func TestQuotas(t *testing.T) { // slow: 7 worlds of each client
 				m.n++
 				t.Log(line.String())
 			}
-			t.Logf("TABLE %s: small used %.1f %%, refused %.1f %% (alone %.1f), others %.1f %% of alone, %.1f sent early, at most %v refused in a window", client, 100*m.use/m.n, 100*m.refused/m.n, 100*m.alone/m.n, 100*m.other/m.n, m.early/m.quotas, m.rows)
+			t.Logf("TABLE %s: small used %.1f %%, refused %.1f %% (alone %.1f), others %.1f %% of alone, %.1f sent early, %.2f refused in a window, at most %v, %.2f after ten", client, 100*m.use/m.n, 100*m.refused/m.n, 100*m.alone/m.n, 100*m.other/m.n, m.early/m.quotas, m.window/m.quotas, m.rows, m.late/max(1, m.lateWindows))
 			print(t, kinds)
 			if *seed > 0 {
 				return
 			}
-			least := .95
-			if client == "adaptive" {
-				least = .85 // of the worlds here; of 20 it is 96 %
+			use, least := .85, .95
+			if client == "adaptive" { // one rate is learned for all parts: of these worlds 91 and 92 % in the mean, with standard deviations of 1.6 and 3.6
+				use, least = .8, .75
 			}
-			few := 0. // three worlds vary by so much from run to run; -seeds 20 has the bounds of many
-			if m.n < 10 {
-				few = .1
-			}
-			assert.GreaterOrEqual(t, m.use/m.n, .85-few)
-			assert.LessOrEqual(t, m.refused/m.n, .03+few/5)
-			assert.LessOrEqual(t, m.window/m.quotas, 1.25+5*few, "refused in a window")
-			assert.GreaterOrEqual(t, m.other/m.n, least-few)
-			assert.Less(t, m.early/m.quotas, 1.0)
+			assert.GreaterOrEqual(t, m.use/m.n, use)
+			assert.LessOrEqual(t, m.refused/m.n, .03)
+			assert.LessOrEqual(t, m.window/m.quotas, 1.4, "refused in a window") // .86 in the mean of these worlds, with a standard deviation of .12
+			assert.LessOrEqual(t, m.late, m.lateWindows, "refused after ten windows: more than one in each")
+			assert.GreaterOrEqual(t, m.other/m.n, least)
 		})
 	}
 }
