@@ -466,7 +466,7 @@ func perSecond(n int, burst float64) func(time.Duration, int) bool {
 func TestALimitThatRefusesWithABareStatusIsPaced(t *testing.T) {
 	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusForbidden} {
 		t.Run(http.StatusText(status), func(t *testing.T) {
-			const runs = 5
+			const runs = 40
 			ok, refused := 0, 0 // one row of 20 refusals is more or less, as the callers happen to be scheduled
 			for range runs {
 				synctest.Test(t, func(t *testing.T) {

@@ -12,9 +12,9 @@ const (
 // the last request of a window, the next one is sent when windows are known to have ended. While that may be too late by more than
 // a sixteenth, one request of each window tries earlier, halfway to the time at which the window has not ended.
 //
-// A window begins with its first request, or else with the clock: after the last request that was refused, by a time that differs from
-// window to window. So a length is counted from the earliest time at which a window may have begun, and over as many windows as are known
-// to have the same.
+// A window begins with its first request, until one ends later than those before it did: then windows begin with the clock. Such a window
+// has begun after the last request that was refused, by a time that differs from window to window. So the length is counted from the
+// earliest time at which a window may have begun, and over as many windows as are known to have the same.
 type length struct {
 	opening
 	first   opening       // of an earlier window
@@ -22,6 +22,7 @@ type length struct {
 	open    int64         // windows have ended by then; 0: unknown
 	tried   meter.Instant // when a request of this window was refused after the last one that was accepted; 0: none was
 	windows int32         // from first to this one; 0: there is no first
+	clock   bool          // one was longer than those before, so they begin with the clock
 	early   int8          // windows that had ended by the time of such a try, since a request was refused
 }
 
@@ -34,23 +35,27 @@ type opening struct {
 // began takes the first request of a window. If it was sent as soon as one could be, the window before has lasted until then; otherwise no
 // longer. The more windows in a row end before an early try, the less what refusals have shown counts: windows may have become shorter.
 func (l *length) began(sent meter.Instant, awaited bool) {
-	this := opening{max(l.after+l.shut, l.tried), sent}
+	this := opening{sent, sent}
+	if l.clock {
+		this.after = max(l.after+l.shut, l.tried)
+	}
 	if took := sent - l.begun; l.begun > 0 && (awaited || sent-l.after < l.open) {
-		if l.windows == 0 {
-			l.first = l.opening
+		n := int64(l.windows) + 1
+		if n == 1 || sent-l.after < (sent-l.first.after)/n { // those before were longer
+			l.first, n = l.opening, 1
 		}
-		l.windows++
-		open := min(sent-l.after, (sent-l.first.after)/int64(l.windows))
+		l.windows = int32(n)
+		open := (sent - l.first.after + n - 1) / n
 		if l.open > 0 {
 			if took < l.open {
 				l.early = min(l.early+1, lengthDoubts)
 			}
-			l.shut = max(0, min(l.shut, took)-took/lengthOld<<l.early)
 			open = min(open, l.open)
+			l.shut = max(0, min(l.shut, took)-2*(l.open-open)-took/lengthOld<<l.early)
 		}
 		l.open = open
 		if l.tried > 0 {
-			l.shut = max(l.shut, min((l.tried-l.first.begun)/int64(l.windows), l.open))
+			l.shut = max(l.shut, min((l.tried-l.first.begun)/n, l.open))
 		}
 	} else {
 		this.after, l.windows = max(this.after, sent-l.open), 0
@@ -67,6 +72,7 @@ func (l *length) refused(sent meter.Instant) (part int64) {
 	part = l.open / lengthSure
 	l.shut, l.tried, l.early = max(l.shut, sent-l.begun), sent, 0
 	if l.shut >= l.open {
+		l.clock = l.clock || l.open > 0
 		l.open, l.windows = 0, 0
 	}
 	return part
