@@ -11,7 +11,7 @@ import (
 // A request is sent by the first of two Transports that can send it. Package pool does this for any number of them.
 func ExampleClaim() {
 	var both [2]*throttle.Transport
-	for i, each := range []time.Duration{time.Hour, 10 * time.Millisecond} {
+	for i, each := range []time.Duration{time.Hour, time.Second} {
 		both[i] = throttle.Must(throttle.New(offline{}, throttle.WithLimit(throttle.TokenBucket(1, each, throttle.Initial(0)))))
 	}
 	req, err := http.NewRequest(http.MethodGet, "https://api.example.com/", nil)

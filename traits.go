@@ -19,7 +19,7 @@ import (
 var credentials = [...]string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Private-Token"}
 
 // kindOf sets what requests have in common that a client sends for one purpose.
-func (t *Transport) kindOf(req *http.Request, k *quota.Key) {
+func (t *Transport) kindOf(req *http.Request, k *quota.Key, withModel bool) {
 	if req.URL == nil {
 		return
 	}
@@ -36,7 +36,7 @@ func (t *Transport) kindOf(req *http.Request, k *quota.Key) {
 		}
 	}
 	k.Apart = partsOf(req, t.hints.Parts(k.Host))
-	k.Traits = t.traitsOf(req, t.limiter.core.CountsModels(k.Host))
+	k.Traits = t.traitsOf(req, withModel)
 }
 
 // isStable reports whether a credential is the same in each request: it is one token (token68 of RFC 9110, section 11.2), with or without a

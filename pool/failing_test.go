@@ -80,63 +80,6 @@ func TestASlowMemberDelaysNoOtherRequest(t *testing.T) {
 	})
 }
 
-// A member that becomes 20 times slower is left to a few requests where its number in flight is learned. Without such a limit, all callers
-// end up at it: the other members together send 500 requests in that minute. That stays so for as long as the member is slow.
-func TestASlowMemberIsLeftWhereItsNumberInFlightIsLearned(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		after := func(d time.Duration) step {
-			return func(r *http.Request) (*http.Response, error) { time.Sleep(d); return ok(r) }
-		}
-		var members []pool.Member
-		var servers []*script
-		for _, name := range []string{"a", "b", "slow"} {
-			s := &script{steps: []step{after(200 * time.Millisecond)}}
-			tr, err := throttle.New(s, limit(throttle.AdaptiveInFlight(throttle.Concurrency{})))
-			require.NoError(t, err)
-			servers, members = append(servers, s), append(members, pool.Member{Name: name, Transport: tr})
-		}
-		p := of(t, members)
-		ctx, cancel := context.WithTimeout(t.Context(), 11*time.Minute+time.Second)
-		defer cancel()
-		time.AfterFunc(time.Minute, func() {
-			servers[2].mu.Lock()
-			defer servers[2].mu.Unlock()
-			servers[2].steps = []step{after(4 * time.Second)}
-		})
-		var sent [12][3]int // by then, in minutes
-		for m := range sent {
-			time.AfterFunc(time.Duration(m)*time.Minute, func() {
-				for i, s := range servers {
-					s.mu.Lock()
-					sent[m][i] = s.sent
-					s.mu.Unlock()
-				}
-			})
-		}
-		var all sync.WaitGroup
-		for range 16 {
-			all.Go(func() {
-				for ctx.Err() == nil {
-					_, err := get(t.Context(), p)
-					assert.NoError(t, err)
-				}
-			})
-		}
-		all.Wait()
-		for _, s := range servers {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-		}
-		for m, least := range map[int]int{1: 1800, 10: 2500} {
-			from, to := sent[m], sent[m+1]
-			quick, slow := to[0]-from[0]+to[1]-from[1], to[2]-from[2]
-			t.Log(m, quick, slow)
-			require.GreaterOrEqual(t, quick, least)
-			require.LessOrEqual(t, slow, quick/10)
-		}
-	})
-}
-
 // A member that fails three times in a row is left out, and one request a second finds out whether it still fails.
 func TestAMemberThatFailsIsTriedOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -7,8 +7,13 @@
 //
 // A member that is held, refuses finally, has no tokens or rejects is left out as long as that lasts. One to which no connection can be made,
 // or that failed three times in a row (no response, a 401 or 402, or a 5xx other than 501), is left out until a request to it succeeds;
-// one request a second tries. A member that has become slow gets no more requests than its limit of requests in flight allows, so give
-// each member one.
+// one request a second tries.
+//
+// Of members with the same After, a request is sent where its response is expected first: one that takes more than twice as long as the
+// quickest gets only requests that no quicker one can send within the time that it takes longer. What counts is the time to the headers of
+// the last responses, and for how long there was none; failures count only if they are slow. After ten seconds without a response, or after
+// the time that it takes if that is longer, one request finds out whether the member is quick again. A member that hangs is known as such
+// only once it is silent, so give each member a limit of requests in flight, too.
 //
 // A request that has not reached the server is sent by another member. One that has failed in another way is not: that is for package retry,
 // whose NewClient takes a Pool.
@@ -29,7 +34,7 @@ import (
 type Member struct {
 	Name      string              // for errors and Sticky; another one for each member
 	Transport *throttle.Transport // with limits of its own, and a base that sets its key or host
-	Weight    int                 // its share of the requests that several members could send immediately; 0 stands for 1
+	Weight    int                 // its share of the requests that several members could send immediately, about as quickly; 0 stands for 1
 
 	// After is for members that are dearer than others: this one gets only requests that no member with a shorter After can send within
 	// that time. The default is 0.
@@ -40,6 +45,7 @@ type Member struct {
 type Pool struct {
 	sticky func(*http.Request) string // nil: none
 	within time.Duration
+	began  time.Time
 
 	mu  sync.Mutex // guards changes of set
 	set atomic.Pointer[set]
@@ -65,7 +71,7 @@ func Sticky(key func(*http.Request) string, within time.Duration) Option {
 
 // New returns a Pool of some members. The error names everything that is wrong with them and with the options.
 func New(members []Member, opts ...Option) (*Pool, error) {
-	p := new(Pool)
+	p := &Pool{began: time.Now()}
 	var faults []error
 	for _, o := range opts {
 		if o == nil {
@@ -95,6 +101,9 @@ func (p *Pool) Set(members ...Member) error {
 	}
 	return nil
 }
+
+// now returns how long ago the Pool was made. Unlike the time of day, it never jumps.
+func (p *Pool) now() time.Duration { return time.Since(p.began) }
 
 func check(members []Member) error {
 	var faults []error

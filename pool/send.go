@@ -42,7 +42,6 @@ func (p *Pool) roundTrip(req *http.Request, next func(*http.Request, *http.Respo
 		if by == nil {
 			return resp, err
 		}
-		by.note(req, resp, err)
 		unsent := isUnsent(err)
 		if !unsent && (next == nil || err == nil && resp.StatusCode < 400 || !isRepeatable(req)) {
 			return resp, err
@@ -123,34 +122,36 @@ func (p *Pool) send(req *http.Request, tried []*state, start time.Time) (by *mem
 
 // sendBy is send for the members of a set, tier after tier. The error is errChanged if they were replaced.
 func (p *Pool) sendBy(req *http.Request, set *set, tried []*state, start time.Time) (by *member, resp *http.Response, err error) {
-	usable := set.usable(tried)
+	now := p.now()
+	usable := set.usable(tried, now)
 	if p.sticky != nil {
 		if key := p.sticky(req); key != "" {
-			if by, resp, err = p.step(req, set, tried, tier{set.home(key, usable), -1, p.within}, start); err != errLater {
+			if by, resp, err = p.step(req, set, tried, tier{mask: set.home(key, usable), after: -1, within: p.within}, start, now); err != errLater {
 				return by, resp, err
 			}
 		}
 	}
-	for _, t := range set.tiers {
-		if t.mask &= usable; t.mask == 0 {
-			continue
-		}
-		if t.mask == usable {
-			t.within = -1 // there is nothing to wait for beyond it
-		}
-		if by, resp, err = p.step(req, set, tried, t, start); err != errLater {
-			break
+	for t := (tier{}); ; now = p.now() {
+		t = set.next(t.mask, usable, now)
+		if by, resp, err = p.step(req, set, tried, t, start, now); err != errLater {
+			return by, resp, err
 		}
 	}
-	return by, resp, err
 }
 
 // step sends a request by a member of a tier. The error is errLater if none can in time, and there is another tier.
-func (p *Pool) step(req *http.Request, set *set, tried []*state, t tier, start time.Time) (by *member, resp *http.Response, err error) {
+func (p *Pool) step(req *http.Request, set *set, tried []*state, t tier, start time.Time, now time.Duration) (by *member, resp *http.Response, err error) {
+	for rest := t.slow; rest != 0; rest &= rest - 1 {
+		if by = &set.members[rest.first()]; by.toCheck(now) {
+			if resp, sent, err := p.tryBy(by, req, now); sent {
+				return by, resp, err
+			}
+		}
+	}
 	for rest, sum := t.mask, set.weight(t.mask); rest != 0; {
 		i := set.pick(rest, sum)
 		by = &set.members[i]
-		if resp, sent, err := by.Transport.TryRoundTrip(req); sent {
+		if resp, sent, err := p.tryBy(by, req, now); sent {
 			return by, resp, err
 		}
 		rest, sum = rest&^(1<<i), sum-by.Weight

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"hash/fnv"
 	"io"
+	"math"
 	"math/bits"
 	"math/rand/v2"
 	"net"
@@ -21,12 +22,14 @@ import (
 type set struct {
 	members []member
 	all     mask
-	tiers   []tier
 	changed chan struct{} // closed when there is another set
 }
 
 // A mask has a bit for each of some members of a set.
 type mask uint64
+
+// never is a time that does not come.
+const never time.Duration = math.MaxInt64
 
 // mostMembers is how many members a Pool has at most.
 const mostMembers = 64
@@ -34,7 +37,8 @@ const mostMembers = 64
 // A tier is members that may send a request which no member of the tier before could send in time. It has all of those, too.
 type tier struct {
 	mask   mask
-	after  time.Duration // the longest After of its members
+	slow   mask          // members of later tiers that would be of this one if they were as quick as others
+	after  time.Duration // the longest After of its members, and how much longer than others they take to respond
 	within time.Duration // from the arrival of the request; negative: there is no next tier
 }
 
@@ -57,18 +61,72 @@ func newSet(members []Member, old *set) *set {
 		s.members = append(s.members, member{m, state})
 	}
 	slices.SortStableFunc(s.members, func(a, b member) int { return int(max(-1, min(1, a.After-b.After))) })
-	for i := range s.members {
-		switch n, after := len(s.tiers), s.members[i].After; {
-		case n == 0:
-			s.tiers = append(s.tiers, tier{1, after, -1})
-		case after > s.tiers[n-1].after:
-			s.tiers[n-1].within = after
-			s.tiers = append(s.tiers, tier{s.tiers[n-1].mask | 1<<i, after, -1})
-		default:
-			s.tiers[n-1].mask |= 1 << i
+	return s
+}
+
+// next returns the tier after one with some members; 0: the first. Of members with one After, a slow one follows the quickest as much
+// later as it takes longer to respond: until then, a request that waits for that one is responded to sooner.
+func (s *set) next(before, usable mask, now time.Duration) tier {
+	t := tier{mask: before, after: never, within: never}
+	var slow mask
+	for rest := usable; rest != 0; {
+		alike, least := s.alike(rest, now)
+		rest &^= alike
+		for ; alike != 0; alike &= alike - 1 {
+			i := alike.first()
+			m := &s.members[i]
+			extra := m.extra(now, least)
+			after := min(m.After, never-extra) + extra
+			if extra > 0 {
+				slow |= 1 << i
+			}
+			switch {
+			case before.has(i):
+			case after < t.after:
+				t = tier{mask: before | 1<<i, after: after, within: t.after}
+			case after == t.after:
+				t.mask |= 1 << i
+			default:
+				t.within = min(t.within, after)
+			}
 		}
 	}
-	return s
+	for slow &^= t.mask; slow != 0; slow &= slow - 1 {
+		if i := slow.first(); s.members[i].After <= t.after {
+			t.slow |= 1 << i
+		}
+	}
+	if t.mask == usable {
+		t.within = -1
+	}
+	return t
+}
+
+// upTo returns the members of the last tier with no longer an after than that.
+func (s *set) upTo(after time.Duration, usable mask, now time.Duration) (in mask) {
+	for in != usable {
+		t := s.next(in, usable, now)
+		if t.after > after {
+			break
+		}
+		in = t.mask
+	}
+	return in
+}
+
+// alike returns those members of some that have the After of the first of them, and how long the quickest takes to respond; never: that
+// is not known.
+func (s *set) alike(of mask, now time.Duration) (alike mask, least time.Duration) {
+	first := of.first()
+	least = never
+	for ; of != 0 && s.members[of.first()].After == s.members[first].After; of &= of - 1 {
+		m := &s.members[of.first()]
+		alike |= of & -of
+		if m.mean.Load() > 0 {
+			least = min(least, m.expected(now))
+		}
+	}
+	return alike, least
 }
 
 // index returns where a Transport is in the set; -1: it is none of it.
@@ -89,9 +147,9 @@ func (s *set) untried(tried []*state) mask {
 
 // usable returns the members by which a request may be sent: of those that have not sent it yet, those that are not left out, if there are
 // any.
-func (s *set) usable(tried []*state) mask {
+func (s *set) usable(tried []*state, now time.Duration) mask {
 	untried := cmp.Or(s.untried(tried), s.all)
-	up, now := untried, time.Now()
+	up := untried
 	for rest := untried; rest != 0; rest &= rest - 1 {
 		if i := rest.first(); s.members[i].isOut(now) {
 			up &^= 1 << i
@@ -143,7 +201,8 @@ func (m mask) first() int { return bits.TrailingZeros64(uint64(m)) }
 // A state is what is known of a Transport while it is a member.
 type state struct {
 	failures atomic.Int32 // in succession
-	out      atomic.Int64 // until when it is left out, in ns of Unix time; 0: it is not
+	out      atomic.Int64 // until when it is left out; 0: it is not
+	latency
 }
 
 const (
@@ -152,17 +211,18 @@ const (
 )
 
 // isOut reports whether the member is left out. At the end of that time, it is not for one request, which finds out how the member does.
-func (s *state) isOut(now time.Time) bool {
+func (s *state) isOut(now time.Duration) bool {
 	out := s.out.Load()
-	return out != 0 && (out > now.UnixNano() || !s.out.CompareAndSwap(out, now.Add(outFor).UnixNano()))
+	return out != 0 && (out > int64(now) || !s.out.CompareAndSwap(out, int64(now+outFor)))
 }
 
-// note notes how a request fared that the member has sent.
-func (s *state) note(req *http.Request, resp *http.Response, err error) {
+// ended notes how a request fared that the member has sent, and which has ended now.
+func (s *state) ended(req *http.Request, resp *http.Response, err error, took, now time.Duration) {
+	s.took(resp, err, took, now)
 	failed := isFailure(req, resp, err)
 	switch {
 	case isUnsent(err), failed && s.failures.Add(1) >= mostFailures:
-		s.out.Store(time.Now().Add(outFor).UnixNano())
+		s.out.Store(int64(now + outFor))
 	case err == nil && !failed && (s.failures.Load() != 0 || s.out.Load() != 0):
 		s.failures.Store(0)
 		s.out.Store(0)

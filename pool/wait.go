@@ -52,7 +52,7 @@ func (w *wait) wait(set *set) (by *member, resp *http.Response, err error) {
 	w.leave(at)
 	switch {
 	case granted:
-		resp, err = at.ticket.RoundTrip(w.req)
+		resp, err = w.pool.redeem(at, w.req)
 		return &at.member, resp, err
 	case at == nil && (len(w.places) > 0 || len(w.faults) == 0):
 		return nil, nil, errChanged
@@ -128,9 +128,10 @@ func (w *wait) leave(but *place) {
 
 // move has the request wait at the members that are new, and no longer at those that were removed.
 func (w *wait) move(set *set) {
-	usable := set.usable(w.tried)
+	now := w.pool.now()
+	upTo := set.upTo(w.tier.after, set.usable(w.tried, now), now)
 	for i, m := range set.members {
-		if usable.has(i) && m.After <= w.tier.after && !slices.ContainsFunc(w.places, func(p place) bool { return p.Transport == m.Transport }) {
+		if upTo.has(i) && !slices.ContainsFunc(w.places, func(p place) bool { return p.Transport == m.Transport }) {
 			w.enter(m)
 		}
 	}

@@ -7,7 +7,31 @@
 //
 // All metrics have the attribute throttle.limiter, so that several Limiters can use one MeterProvider; each needs a name of its
 // own. Attributes are bounded by the number of limits, never by keys. OpenTelemetry has no semantic convention for limits on the
-// client's side, so the names are those of this package. docs/observability.md describes each.
+// client's side, so the names are those of this package.
+//
+// # Instruments
+//
+// They have the names of the Prometheus metrics with dots; docs/prometheus.md describes each:
+//
+//	throttle.requests            throttle.rejections         throttle.wait (a cumulative histogram)
+//	throttle.tokens.charged      throttle.tokens.returned    throttle.tokens.available
+//	throttle.tokens.estimated    throttle.tokens.settled     throttle.tokens.capacity
+//	throttle.server_refusals     throttle.holds              throttle.retunes
+//	throttle.waiting_requests    throttle.waiting_callers    throttle.in_flight_requests
+//	throttle.rate                throttle.held_until         throttle.grants_undone
+//	throttle.keys                throttle.keys_max           throttle.keys_evicted
+//	throttle.queue_max_requests  throttle.dry_run
+//	throttle.store.up            throttle.store.processes    throttle.store.age
+//	throttle.store.calls         throttle.store.call         throttle.store.tokens
+//	throttle.store.asks          throttle.store.outages
+//
+// With [WithRetries]:
+//
+//	throttle.retry.attempts      throttle.retries            throttle.retry.give_ups
+//	throttle.retry.budget        throttle.retry.budget_max
+//
+// The attributes are throttle.limiter, throttle.limit, throttle.outcome, throttle.reason, throttle.source, throttle.cause,
+// throttle.store, throttle.kind and throttle.client.
 //
 // # Order of wrapping
 //

@@ -22,8 +22,16 @@ type hooks struct{ keys bool }
 // WithKeys adds the attribute throttle.key to span events. By default keys are omitted, because they may name persons or tenants.
 func WithKeys() HookOption { return hookOption(func(h *hooks) { h.keys = true }) }
 
-// Hooks returns hooks that add events to the span in the context of a request, if that records: throttle.wait, throttle.grant,
-// throttle.reject, throttle.cancel, throttle.settle and throttle.server_refusal. A request that is granted immediately has none.
+// Hooks returns hooks that add events to the span in the context of a request, if that records. A request that is granted
+// immediately has none. The events and their attributes are:
+//
+//	throttle.wait            throttle.limit, throttle.cost, throttle.wait (the expected wait)
+//	throttle.grant           throttle.limit, throttle.waited
+//	throttle.cancel          throttle.limit, throttle.waited
+//	throttle.reject          throttle.limit, throttle.reason, throttle.cost, throttle.wait (the expected wait)
+//	throttle.settle          throttle.limit, throttle.charged, throttle.cost
+//	throttle.server_refusal  http.response.status_code, throttle.retry_after
+//
 // Durations are in seconds.
 func Hooks(opts ...HookOption) throttle.Hooks {
 	h := new(hooks)

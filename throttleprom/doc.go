@@ -6,5 +6,5 @@
 // nothing for it. Series are bounded by the number of limits, never by keys, hosts or anything else that a caller or a server can
 // make up. All reasons, outcomes, sources and causes are exported from the start, as 0.
 //
-// docs/observability.md describes every metric. The directory grafana has a board and alert rules.
+// docs/prometheus.md describes every metric. The directory grafana has a board and alert rules.
 package throttleprom

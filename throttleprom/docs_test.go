@@ -48,12 +48,12 @@ func TestEveryMetricOfTheTableIsExported(t *testing.T) {
 	})
 }
 
-// documented is a row of the table in docs/observability.md.
+// documented is a row of the table in docs/prometheus.md.
 type documented struct{ kind, labels string }
 
 func readDocs(t *testing.T) map[string]documented {
 	t.Helper()
-	text, err := os.ReadFile("../docs/observability.md")
+	text, err := os.ReadFile("../docs/prometheus.md")
 	require.NoError(t, err)
 	_, table, _ := strings.Cut(string(text), "| metric | type | labels | meaning |")
 	table, _, _ = strings.Cut(table, "\n\n")
@@ -75,15 +75,15 @@ func TestDocumentsNameEveryMetric(t *testing.T) {
 	for name, m := range tableByName() {
 		row, ok := docs[name]
 		delete(docs, name)
-		if !assert.True(t, ok, "docs/observability.md lacks %s in the table below \"## Prometheus\"", name) {
+		if !assert.True(t, ok, "docs/prometheus.md lacks %s in its table", name) {
 			continue
 		}
-		assert.Equal(t, types[m.Kind], row.kind, "the type of %s in docs/observability.md", name)
+		assert.Equal(t, types[m.Kind], row.kind, "the type of %s in docs/prometheus.md", name)
 		for _, label := range m.Labels {
-			assert.Regexp(t, `\b`+label+`\b`, row.labels, "the labels of %s in docs/observability.md", name)
+			assert.Regexp(t, `\b`+label+`\b`, row.labels, "the labels of %s in docs/prometheus.md", name)
 		}
 	}
-	assert.Empty(t, docs, "in docs/observability.md, and not in the table of metrics")
+	assert.Empty(t, docs, "in docs/prometheus.md, and not in the table of metrics")
 }
 
 // labelsOfAll are those of every series: of the Collector, of Prometheus, and of the buckets of a histogram.

@@ -17,7 +17,7 @@ import (
 )
 
 // A BudgetState is the state of a budget in Redis. Its Name is the key in Redis. Long names, and names with braces or control characters, are
-// replaced by hashes; see docs/shared-limits-operate.md.
+// replaced by hashes; see docs/lab/shared-limits.md.
 type BudgetState = store.BudgetState
 
 // A Holder is a process that has slots or waits for slots.

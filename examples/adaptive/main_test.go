@@ -68,7 +68,7 @@ func TestEachLimitIsFound(t *testing.T) {
 }
 
 // On real sockets, for a few seconds. Whether that is enough depends on what else the machine has to do.
-func TestOnSockets(t *testing.T) {
+func TestOnSockets(t *testing.T) { // slow: the program in real time
 	t.Parallel()
 	var out bytes.Buffer
 	if err := run(t.Context(), []string{"-high", "40", "-low", "30", "-workers", "8", "-duration", "4s"}, &out); err != nil {

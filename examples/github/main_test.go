@@ -62,7 +62,7 @@ func TestRefusedBeforeAndNotAfter(t *testing.T) {
 
 // On sockets. What is refused without throttle depends on the machine, as does whether one request of the first few,
 // of which it is not known yet what is left, is overtaken by all others.
-func TestOnSockets(t *testing.T) {
+func TestOnSockets(t *testing.T) { // slow: the program in real time
 	t.Parallel()
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), nil, &out))

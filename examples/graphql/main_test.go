@@ -77,7 +77,7 @@ func TestThrottledBeforeAndNotAfter(t *testing.T) {
 }
 
 // On sockets, with a margin for a machine that has other things to do.
-func TestOnSockets(t *testing.T) {
+func TestOnSockets(t *testing.T) { // slow: the program in real time
 	t.Parallel()
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), []string{"-margin", "400ms"}, &out))

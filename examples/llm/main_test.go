@@ -77,7 +77,7 @@ func costOf(c config) (tokens int64) {
 }
 
 // On sockets, with a margin for a machine that has other things to do. What is used depends on that machine.
-func TestOnSockets(t *testing.T) {
+func TestOnSockets(t *testing.T) { // slow: the program in real time
 	t.Parallel()
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), []string{"-prompts", "60", "-margin", "250ms"}, &out))

@@ -35,7 +35,7 @@ func resultOf(t *testing.T, out, name string) result {
 	return result{n[0], n[1], n[2], n[3]}
 }
 
-func TestRefusedBeforeAndNotAfter(t *testing.T) {
+func TestRefusedBeforeAndNotAfter(t *testing.T) { // slow: the program in real time
 	t.Parallel()
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), nil, &out))

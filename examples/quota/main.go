@@ -1,5 +1,5 @@
-// Command quota sends a request to each URL of its arguments, 8,000 a day at most with all other processes of the host, also if some
-// of them are killed.
+// Command quota sends a request to each URL of its arguments, 8,000 a day at most with all other processes of the host that name the same
+// FILE, also if some of them are killed.
 package main
 
 import (
@@ -16,7 +16,10 @@ import (
 )
 
 func main() {
-	if err := run(context.Background(), "/var/lib/batch/quota", os.Args[1:]); err != nil {
+	if len(os.Args) < 3 {
+		log.Fatal("usage: quota FILE URL…")
+	}
+	if err := run(context.Background(), os.Args[1], os.Args[2:]); err != nil {
 		log.Fatal(err)
 	}
 }

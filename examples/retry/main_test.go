@@ -52,7 +52,7 @@ func TestRetriesWithinTheLimit(t *testing.T) {
 	})
 }
 
-func TestOnSockets(t *testing.T) {
+func TestOnSockets(t *testing.T) { // slow: the program in real time
 	t.Parallel()
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), nil, &out))

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestGreedyTenantDelaysNoOther(t *testing.T) {
+func TestGreedyTenantDelaysNoOther(t *testing.T) { // slow: the program in real time
 	t.Parallel()
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), nil, &out))

@@ -110,16 +110,16 @@ func (b *Bucket) wants(now meter.Instant) (d lease.Demand, first *order.Waiter) 
 	n, next := 0, meter.Never
 	for w, sums := range b.Point.Lines {
 		from, alone, promised := b.asksFor(w, now)
-		switch {
-		case from > now:
+		if from > now {
 			next = min(next, from)
 			d.Keeps = d.Keeps || promised
-		case first == nil:
-			first = w
-			d.First, d.Until, d.Alone = costAt(w, b), min(w.Last, meter.Never-1), alone
-			d.All = b.demand(w, sums, now)
-		default:
-			d.All = meter.AddCount(d.All, b.demand(w, sums, now))
+		} else {
+			cost, soon := costAt(w, b), b.soon(w, sums, now)
+			if first == nil {
+				first = w
+				d.First, d.All, d.Until, d.Alone = cost, 0, min(w.Last, meter.Never-1), alone
+			}
+			d.All, d.Soon = meter.AddCount(d.All, max(cost, soon)), meter.AddCount(d.Soon, soon)
 		}
 		if n++; n == maxBlocked {
 			break
@@ -148,10 +148,13 @@ func (b *Bucket) asksFor(w *order.Waiter, now meter.Instant) (from meter.Instant
 		alone = alone && !together
 		ready := other.Ready(0, 0, cost)
 		promised = promised && (ready <= now || other.Leased() != nil && (ready < meter.Never || other.Limit.Stored == store.Slots)) // slots come at any time
-		if ready < meter.Never {
+		switch {
+		case ready < meter.Never:
 			from = max(from, ready-int64(b.Lease.Lead()))
-		} else if other.Leased() != nil {
+		case other.Leased() != nil:
 			from = max(from, other.Lease.AsksFrom(now, together))
+		default: // a response may come at any time, but may not change anything for an hour
+			from = max(from, other.PlanFor(now, 0, cost)-int64(b.Lease.Lead()))
 		}
 	}
 	return from, alone, promised
@@ -163,13 +166,13 @@ func (b *Bucket) isAskedWith(other *Bucket) bool {
 	return x != nil && y != nil && x.Supply() == y.Supply() && (!x.Supply().Apart || b.Key == other.Key)
 }
 
-// demand returns how many tokens of the bucket the requests of a line can use until the next ask can have a response, given the first
+// soon returns how many tokens of the bucket the requests of a line will use until the next ask can have a response, given the first
 // one and what all of them cost: as many as the scarcest of their other buckets lets go until then.
-func (b *Bucket) demand(first *order.Waiter, sums []int64, now meter.Instant) int64 {
-	var all, cost int64
+func (b *Bucket) soon(first *order.Waiter, sums []int64, now meter.Instant) int64 {
+	var all int64
 	for i := range sums {
 		if Of(first.Point(i)) == b {
-			all, cost = sums[i], first.Costs[i]
+			all = sums[i]
 		}
 	}
 	most := all
@@ -182,7 +185,7 @@ func (b *Bucket) demand(first *order.Waiter, sums []int64, now meter.Instant) in
 			most = min(most, int64(float64(all)*float64(lets)/float64(others)))
 		}
 	}
-	return max(cost, most)
+	return most
 }
 
 // lets returns how much of all that the requests of a line cost here can be paid until another bucket, for which the store is asked now,

@@ -98,6 +98,9 @@ const (
 	leastLever  = 0.1         // ln of the ratio of two numbers that can be compared
 	remembers   = 200         // responses
 	luck        = 4           // variances, of the square of the distance by which a latency is the lowest, that may be chance
+	another     = 1.386       // ln 4: how much slower than the best a server is that is not the one that is remembered,
+	anotherE    = 0.5         // if e is no further from 0 than that, its error included,
+	anotherDeep = 0.693       // ln 2: in a visit deeper than that, which did not begin before the change
 )
 
 func newController(now instant, cfg Config, wall *meter.Wall) *controller {
@@ -210,11 +213,14 @@ func (c *controller) turn(now instant) {
 }
 
 // enough returns how many requests this phase takes: enough that the mean latency is precise, and each slot is used once,
-// because the first responses of a phase are the quickest.
+// because the first responses of a phase are the quickest. A deeper visit needs fewer, because e is a slope.
 func (c *controller) enough() float64 {
 	l, err, least := &c.high, precise, 1.0
-	if c.mode == starting {
+	switch c.mode {
+	case starting:
 		l, err, least = &c.open, startSpread, 2
+	case visiting:
+		err *= max(1, math.Log(c.away/c.cruise())/math.Log(visit))
 	}
 	v := 1.0
 	if l.done >= leastSent {
@@ -332,11 +338,12 @@ func (c *controller) judge(now instant) {
 	c.e = (lnHi - lnLo) / lever
 	errLo := math.Sqrt(vLo)
 	goal := c.goal(lnLo, errLo)
+	noise := (vHi + vLo) / (lever * lever) // the variance of e
 	step := gain * (goal - c.e)
 	if c.e > goal {
 		step *= max(1, lever/-math.Log(visit)) // all that lies between waited
 	}
-	step *= doubt / (doubt + (vHi+vLo)/(lever*lever))
+	step *= doubt / (doubt + noise)
 	up := c.e < goal/2 && goal > goalAtMost/2
 	if up && c.eager {
 		step *= 2
@@ -344,6 +351,9 @@ func (c *controller) judge(now instant) {
 	c.eager = up
 	c.usual, c.usualVar = lnHi, vHi
 	c.remember(now, lnLo, vLo)
+	if lever > anotherDeep {
+		c.renew(lnLo, math.Sqrt(noise))
+	}
 	c.move(step)
 	c.agree(now, lnHi, lnLo, errLo)
 }
@@ -372,6 +382,17 @@ func (c *controller) remember(now instant, ln, v float64) {
 		c.best += (ln - c.best) * min(1, forgetFast*dt/forgetBest)
 	default:
 		c.best += (ln - c.best) * min(1, dt/forgetBest)
+	}
+}
+
+// renew replaces best by the latency of a lower level if that is of another server than the remembered one. Below an elasticity of
+// a half, no request of the lower level waited for another of ours: that level is further below the number that keeps the server
+// busy than the higher one is above it. Far below 0, the server changed between the two. Clients like this one hold back from 2.5
+// times the best on. So four times is the latency of a slower server, or of others that do not hold back, and to hold back helps
+// against neither.
+func (c *controller) renew(ln, errE float64) {
+	if math.Abs(c.e)+errE < anotherE && ln > c.best+another {
+		c.best = ln
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 // A Demand describes the requests that wait for a bucket. The zero value is for none.
 type Demand struct {
 	First, All int64         // the cost of the first request, and the sum of all costs
+	Soon       int64         // of All, what requests will use before another ask can have a response, if all that they wait for besides comes when it is due
 	From       meter.Instant // there are other requests, for which tokens are not wanted earlier, because they wait for another limit; 0: there are none, or it is unknown
 	Until      meter.Instant // the first request cannot use a token that is due later
 	Alone      bool          // the first request waits for no other shared limit, so that it may save tokens up
@@ -343,8 +344,9 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 		void = min(void, meter.AddInstant(sent, int64(inTime(cmp.Or(m.trip, trip)))))
 	}
 	m.measureTrip(trip)
+	rate := rateOf(&asked.Budget, &p)
 	if !m.replace {
-		m.follow(rateOf(&m.budget, &p))
+		m.follow(rate)
 	}
 	m.open(sent, now, &p)
 	m.latest = response{known: true, sent: sent, left: p.Left, processes: m.count(now, max(1, p.Processes))}
@@ -376,9 +378,12 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 		m.returns(store.Return{Tokens: p.Tokens, Lease: p.ID}, now-tellAfter)
 		m.again = now
 	case p.Tokens > 0:
-		m.lease(now, void, rateOf(&asked.Budget, &p), p)
+		m.lease(now, void, rate, p)
 	}
-	if own := float64(m.promised()); own > 0 && p.Left+own >= 1 && m.dueAt(1)-now > int64(m.config.Horizon) {
+	switch own := float64(m.promised()); {
+	case rate != m.rate: // it was set while the ask was under way, see Retune
+		m.trade(now)
+	case own > 0 && p.Left+own >= 1 && m.dueAt(1)-now > int64(m.config.Horizon):
 		m.trade(now) // others gave tokens back, which are there earlier
 	}
 	if p.Tokens <= asked.Want {

@@ -37,7 +37,7 @@ func TestDistantStoreCostsNoThroughput(t *testing.T) {
 }
 
 // Processes that always want more get even shares of any 5 s, also of a bucket that is far away.
-func TestSharesOfFarBucketsAreEven(t *testing.T) {
+func TestSharesOfFarBucketsAreEven(t *testing.T) { // slow: 160 stretches of seven fleets
 	seeds, stretches := uint64(8), 20
 	if testing.Short() {
 		seeds, stretches = 1, 5

@@ -362,6 +362,23 @@ func TestALowerRateTradesPromises(t *testing.T) {
 	b.instant("ask", b.AskAt(b.now, waiting(1)), b.now)
 }
 
+// The ask had the old rate, so its tokens are promised by that.
+func TestALowerRateTradesWhatAnAskUnderWayIsPromised(t *testing.T) {
+	b := newBench(t, bucket(10, time.Second, 1))
+	b.others(1)
+	asked := b.Ask(b.now, waiting(1))
+	b.Retune(b.now, meter.Rate{N: 1, Per: time.Second})
+	promised := b.book.Lease(time.Unix(0, began+b.now), []store.Ask{{Parts: []store.Part{asked}}})[0].Parts[0]
+	if promised.Tokens != 1 || promised.Next != 100*time.Millisecond {
+		t.Fatalf("the store has promised %+v", promised)
+	}
+	b.Booked(b.now, b.now, asked, promised)
+	b.instant("nothing is promised", b.Ready(0, 0, 1), meter.Never)
+	b.instant("ask", b.AskAt(b.now, waiting(1)), b.now)
+	b.question(waiting(1))
+	b.instant("at the new rate", b.Ready(0, 0, 1), b.now+int64(time.Second))
+}
+
 // Programs that read their configuration from time to time set the same rate again.
 func TestARateThatStaysTradesNothing(t *testing.T) {
 	b := newBench(t, bucket(10, time.Second, 1))

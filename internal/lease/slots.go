@@ -285,13 +285,25 @@ func (m *LeasedSlots) wanted(d Demand) (first, all int64) {
 	return max(0, min(d.First, m.budget.N)-free), max(0, d.All-free)
 }
 
+// spare returns how many of the slots that were unused lately are given back: all but those that requests will use soon, which would be
+// asked for again and come a round trip later. If others wait, or the first request needs more, which may never come, all of them are.
+func (m *LeasedSlots) spare(d Demand) int64 {
+	if m.left < 0 || d.First > m.free() {
+		return m.low
+	}
+	return max(0, min(m.low, m.idle()-d.Soon))
+}
+
 // AskAt implements [Meter].
 func (m *LeasedSlots) AskAt(now meter.Instant, d Demand) meter.Instant {
 	if m.under {
 		return meter.Never
 	}
 	m.advance(now)
-	at := min(m.tellAt(now), m.kept)
+	at := m.tellAt(now)
+	if m.low == 0 || m.spare(d) > 0 { // another time begins, or some are given back
+		at = min(at, m.kept)
+	}
 	if m.used > 0 || m.leased > 0 {
 		at = min(at, meter.AddInstant(m.asked, int64(RenewSlots)))
 	}
@@ -342,7 +354,7 @@ func (m *LeasedSlots) Low() bool { return m.local != nil }
 func (m *LeasedSlots) Ask(now meter.Instant, d Demand) store.Part {
 	m.advance(now)
 	if now >= m.kept {
-		m.leased -= m.low
+		m.leased -= m.spare(d)
 		m.kept = meter.Never
 		m.watch(now)
 	}

@@ -115,6 +115,33 @@ func TestRequestForSeveralSlotsGetsAllOrNone(t *testing.T) {
 	b.is("slots", got.Tokens, 3)
 }
 
+// A slot that a request will use before another one could come is kept, unless other processes wait for it.
+func TestASlotThatWillBeUsedSoonIsKept(t *testing.T) {
+	b := newSlotBench(t, 10)
+	b.question(waiting(3))
+	kept := b.now + 100*ms
+	soon := func(cost, n, soon int64) Demand {
+		d := waitingOf(cost, n)
+		d.Soon = soon
+		return d
+	}
+	b.is("the next ask, two will be used", b.next(soon(1, 2, 2)), kept)
+	b.is("the next ask, all will be used", b.next(soon(1, 3, 3)), b.asked+int64(RenewSlots))
+	b.is("the next ask, three may be used and none is sure to be", b.next(soon(1, 3, 0)), kept)
+	b.is("the next ask, there are too few for the first", b.next(soon(4, 1, 4)), b.again)
+	b.now = kept
+	part, _ := b.question(soon(1, 2, 2))
+	b.is("slots kept", part.Held, 2)
+	b.is("slots wanted", part.Want, 0)
+	b.now += 200 * ms
+	b.is("the next ask", b.next(soon(1, 2, 2)), b.asked+int64(RenewSlots))
+	b.is("the next ask, none will be used", b.next(Demand{}), b.now)
+	b.other(0, 9)
+	b.question(soon(1, 3, 2))
+	b.now += 100 * ms
+	b.is("the next ask, others wait", b.next(soon(1, 2, 2)), b.now)
+}
+
 func TestUnusedSlotsAreGivenBack(t *testing.T) {
 	b := newSlotBench(t, 10)
 	b.question(waiting(3))

@@ -125,7 +125,7 @@ func TestProcessTakesItsShareOfAWindowAndThenTurns(t *testing.T) {
 		t.Fatalf("it asks for %d, and the window has just begun", p.Want)
 	}
 	b.now += int64(100 * time.Millisecond)
-	b.Booked(b.now, b.now, store.Part{}, store.LeasedPart{Left: 240, Until: 900 * time.Millisecond, Processes: 4})
+	b.Booked(b.now, b.now, store.Part{Budget: b.budget}, store.LeasedPart{Left: 240, Until: 900 * time.Millisecond, Processes: 4})
 	p := b.Ask(b.now, waiting(200))
 	if p.Want != 10 {
 		t.Fatalf("it asks for %d beyond its share, a turn is 10", p.Want)

@@ -286,7 +286,8 @@ func (l *Core) planLocked(w *Waiter, now meter.Instant) (reason bucket.Reason) {
 	if l.supplies != nil {
 		w.respite = respite(w.charges, w.try, w.expiry, now)
 	}
-	w.due, w.in.Binding = l.order.Plan(&w.in, now)
+	due, i := l.order.Plan(&w.in, now)
+	w.due, w.in.Binding = due, int32(i)
 	reason = w.check(w.due, now, w.charges[w.in.Binding].Bucket)
 	if reason == 0 && l.order.Alike(&w.in) >= l.maxQueue {
 		reason = bucket.ReasonQueueFull
@@ -380,7 +381,8 @@ func (l *Core) abandon(w *Waiter) bool {
 			l.quitLocked(w, now)
 			return true
 		}
-		_, w.in.Binding = l.order.Plan(&w.in, now)
+		_, i := l.order.Plan(&w.in, now)
+		w.in.Binding = int32(i)
 		l.quitLocked(w, now)
 	}
 	l.counts.Canceled++

@@ -42,5 +42,6 @@ func (m *models) of(host string) quota.Models {
 // CountsModels reports whether a host counts requests by their model.
 func (l *Core) CountsModels(host string) bool { return l.models.of(host) == quota.CountsModels }
 
-// TriesModels reports whether a host may count requests by their model: then responses are to be reported with the model.
+// TriesModels reports whether a host may count requests by their model: then responses are to be reported with the model, and requests
+// that wait are to have it.
 func (l *Core) TriesModels(host string) bool { return l.models.of(host) == quota.TriesModels }

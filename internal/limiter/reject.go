@@ -55,7 +55,7 @@ func (l *Core) refusedLocked(w *Waiter) {
 
 // rejectLocked rejects a waiter that could go at due, because of its i-th bucket.
 func (l *Core) rejectLocked(w *Waiter, i int, reason bucket.Reason, due, now meter.Instant) {
-	w.verdict, w.in.Binding = refused, i
+	w.verdict, w.in.Binding = refused, int32(i)
 	b, cost := w.bucketAt(i), w.in.Costs[i]
 	w.refusal = w.refuse(reason, b.Soonest(due, cost), now)
 	w.refusal.Limit, w.refusal.Key, w.refusal.Cost = b.Limit, b.Key, cost

@@ -146,11 +146,27 @@ func (l *Core) joinedLocked(w *Waiter) {
 	for i := range w.in.Costs {
 		b := w.bucketAt(i)
 		b.Limit.Counts.Waiting++
-		if g, ok := b.Meter.(*quota.Gate); ok && b.Point.Waiting() == 1 {
-			g.SetWaiting(true)
-		}
+		l.enteredLocked(b)
 		b.MarkLease()
 	}
+}
+
+// enteredLocked notes that a request has begun to wait at a bucket.
+func (l *Core) enteredLocked(b *bucket.Bucket) {
+	if g, ok := b.Meter.(*quota.Gate); ok && b.Point.Waiting() == 1 {
+		g.SetWaiting(true)
+	}
+}
+
+// emptiedLocked notes that a request waits at a bucket no more. It may have been the last.
+func (l *Core) emptiedLocked(b *bucket.Bucket, now meter.Instant) {
+	if b.Point.Waiting() > 0 {
+		return
+	}
+	if g, ok := b.Meter.(*quota.Gate); ok {
+		g.SetWaiting(false)
+	}
+	l.freeLocked(b, now)
 }
 
 // quitLocked takes out a waiter that is not granted. Requests that it barred may be granted from now on.
@@ -167,12 +183,7 @@ func (l *Core) leftLocked(w *Waiter, now meter.Instant) {
 	for i := range w.in.Costs {
 		b := w.bucketAt(i)
 		b.Limit.Counts.Waiting--
-		if b.Point.Waiting() == 0 {
-			if g, ok := b.Meter.(*quota.Gate); ok {
-				g.SetWaiting(false)
-			}
-			l.freeLocked(b, now)
-		}
+		l.emptiedLocked(b, now)
 		b.MarkLease()
 	}
 	w.tell()

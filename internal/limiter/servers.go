@@ -80,6 +80,7 @@ func (l *Core) reportUngated(r *Request, key *quota.Key, a *Answer) (n news) {
 		return n
 	}
 	b := l.ownerLocked(g, now)
+	l.movedLocked(g, change.Moved, now)
 	l.changedLocked(g, &change, now)
 	if change.Doubt != nil {
 		a.Doubts.add(b, change.Doubt)
@@ -103,13 +104,51 @@ func (l *Core) heldByLocked(b *bucket.Bucket, c *quota.Change, u *User, now mete
 	return holds
 }
 
-// judgeLocked decides what a response means. It may show that its gate belongs to another account: then requests that wait in the
-// one that it leaves may be sent earlier.
+// judgeLocked decides what a response means.
 func (l *Core) judgeLocked(g *quota.Gate, rep *quota.Report, now meter.Instant) {
-	if from := l.servers.Judge(g, rep, now); from != nil {
-		l.markGatesLocked(from)
-	}
+	l.movedLocked(g, l.servers.Judge(g, rep, now), now)
 	l.models.noteLocked(g)
+}
+
+// movedLocked takes what a response has moved. Requests that wait in the account that its gate has left may be sent earlier, and those of
+// a family that is divided wait at the gates of their parts from now on.
+func (l *Core) movedLocked(g *quota.Gate, m quota.Moved, now meter.Instant) {
+	if m.From != nil {
+		l.markGatesLocked(m.From)
+	}
+	for _, part := range m.Parts {
+		l.ownerLocked(part, now)
+	}
+	if m.Parts == nil {
+		return
+	}
+	for _, a := range slices.Clone(g.Account.Server().Accounts()) {
+		for _, g := range slices.Clone(a.Waiting()) {
+			if g.IsDivided() {
+				l.divideLocked(g, now)
+			}
+		}
+	}
+}
+
+// divideLocked has requests that wait at a gate wait at those of their parts, in the order of before. Ghosts stay, because their requests
+// have passed the gate.
+func (l *Core) divideLocked(g *quota.Gate, now meter.Instant) {
+	from := ownerOf(g)
+	for _, in := range slices.Collect(from.Point.Waiters) {
+		w := in.Owner.(*Waiter)
+		if w.ghost != nil {
+			continue
+		}
+		if part := l.servers.Part(g, w.traits, now); part != g {
+			to := l.ownerLocked(part, now)
+			l.order.Move(in, &from.Point, &to.Needs().Point)
+			l.enteredLocked(to)
+			l.emptiedLocked(from, now)
+			l.replanLocked(to)
+		}
+	}
+	l.markLocked(from)
 }
 
 // applyLocked takes a response to a request that passed a gate.

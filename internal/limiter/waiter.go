@@ -19,8 +19,8 @@ type Waiter struct {
 	MaxWait  time.Duration   // negative: no bound
 	Cancel   <-chan struct{} // closed when the request has ended; nil: only its context ends it
 	Gate     *quota.Key      // that it passes; nil: none
-	Late     bool            // it passes the gate only if it has to wait
 	Claim    *Claim          // the request waits in other Cores, too; nil: it does not
+	Late     bool            // it passes the gate only if it has to wait
 
 	try     bool    // it never overtakes a waiter
 	joining bool    // it may be granted on arrival
@@ -29,6 +29,7 @@ type Waiter struct {
 	verdict verdict // guarded by the lock until it is decided
 	user    *User
 	charges []Charge      // nil while it waits, as the order of waiters has them, unless it is lowered
+	traits  quota.Traits  // what else its server may count it by, once it has passed a gate; nil: nothing
 	mark    Mark          // of the grant of the request
 	refusal *Refusal      // nil: it was not rejected
 	ghost   *ghost        // its request was sent immediately, in a dry run; nil: it was not
@@ -121,6 +122,9 @@ func (w *Waiter) enter() {
 		open = open && (li.Open || li.Gates)
 		w.lowered = w.lowered || li.Lowers
 	}
+	if w.Gate != nil {
+		w.traits = w.Gate.Traits
+	}
 	if last := w.charges[n-1]; last.Limit.Gates && !open { // without limits, only requests of one gate wait in one line
 		in.Gate = &last.Bucket.Needs().Point
 		n--
@@ -140,7 +144,7 @@ func (w *Waiter) bucketAt(i int) *bucket.Bucket {
 }
 
 // bucket returns the bucket that delays w, or has delayed it.
-func (w *Waiter) bucket() *bucket.Bucket { return w.bucketAt(w.in.Binding) }
+func (w *Waiter) bucket() *bucket.Bucket { return w.bucketAt(int(w.in.Binding)) }
 
 // paid has the [Charge.Paid] of each charge of a granted w. It is behind in.Costs, where the order had its sums while w waited, because
 // there may be many waiters.

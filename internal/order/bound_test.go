@@ -115,7 +115,7 @@ func TestTheLastPointToPayDelaysARequest(t *testing.T) {
 			x.Join(w, 0)
 			x.serve()
 			require.True(t, w.IsWaiting())
-			require.Equal(t, c.binding, w.Binding)
+			require.EqualValues(t, c.binding, w.Binding)
 			due, binding := x.Plan(w, 0)
 			require.Equal(t, slices.Max(c.ready), due)
 			if c.barred < 0 {

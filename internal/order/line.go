@@ -343,7 +343,7 @@ func (o *Order) try(ln *line, at, now Instant) *Waiter {
 		o.grant(w, at)
 		return w
 	}
-	w.Binding = late
+	w.Binding = int32(late)
 	o.starve(w, blocked, ready, at)
 	if gated && ln.starved == nil {
 		o.close(l)

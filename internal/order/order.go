@@ -15,6 +15,7 @@
 package order
 
 import (
+	"slices"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/meter"
@@ -142,7 +143,8 @@ type Waiter struct {
 	Owner  any      // what the caller of this package likes
 
 	// Binding is the point that delays it, as an index of At, or len(At) for its gate. Plan returns another one if things change.
-	Binding int
+	Binding int32
+	weight  uint32 // in its tree
 
 	key         key     // its place in its queue
 	queue       *queue  // nil: it does not wait
@@ -150,7 +152,6 @@ type Waiter struct {
 	passed      Instant // when it could first have been passed over; Never: not yet
 	parent      *Waiter
 	left, right *Waiter
-	weight      uint32
 	bound       Instant  // of it and all below it in the tree; see findBound
 	slope       int64    // of its queue when the bound was found
 	room        [6]int64 // for costs, sums and mosts where there are no more than two points
@@ -274,13 +275,18 @@ func (o *Order) Wake() Instant {
 
 // Join has w wait. Next may return it immediately.
 func (o *Order) Join(w *Waiter, now Instant) {
+	o.seq++
+	o.join(w, o.seq)
+}
+
+// join has w wait, as the one of that number.
+func (o *Order) join(w *Waiter, seq uint64) {
 	ln := o.find(w)
 	if ln == nil {
 		ln = o.open(w)
 	}
-	o.seq++
 	w.take()
-	w.key = key{rank: w.Rank, seq: o.seq}
+	w.key = key{rank: w.Rank, seq: seq}
 	w.passed, w.blocked = Never, 0
 	q := o.queueOf(ln, w)
 	q.insert(w)
@@ -317,6 +323,28 @@ func (o *Order) Resume(w *Waiter, as Standing) {
 // Leave removes w. Requests that it barred may be granted from now on.
 func (o *Order) Leave(w *Waiter) {
 	o.remove(w)
+}
+
+// Move has w, which waits, wait at another point instead of one of its points, at the same cost. There it stands as if it had waited
+// there from the beginning. Next may return it immediately.
+func (o *Order) Move(w *Waiter, from, to *Point) {
+	seq, passed, c := w.key.seq, w.passed, w.queue.caller
+	tag, rest := int64(0), int64(0)
+	if c != nil {
+		tag, rest = c.tag, c.rest
+	}
+	o.remove(w)
+	if w.Gate == from {
+		w.Gate = to
+	} else {
+		w.At = slices.Clone(w.At) // it is that of the line
+		w.At[slices.Index(w.At, from)] = to
+	}
+	o.join(w, seq)
+	w.passed = passed
+	if now := w.queue.caller; c != nil && now.turns == c.turns && now.tag != tag { // its turn is that of before
+		o.retag(now, tag, rest, nil)
+	}
 }
 
 // Touch notes that it may have changed what can be paid at a point, or when.

@@ -292,7 +292,7 @@ func (s *search) find() bool {
 				s.late = w
 				return true
 			}
-			w.Binding = s.binding
+			w.Binding = int32(s.binding)
 		}
 		s.pass(w.Costs)
 	}

@@ -144,7 +144,7 @@ func (x *several) step() {
 		x.waiting = slices.Delete(x.waiting, i, i+1)
 		clear(x.planned)
 		x.Leave(w)
-	case what == 5 || what == 6:
+	case what == 5 || what == 6 && x.r.IntN(2) == 0:
 		all := append(slices.Clone(x.points), x.gates...)
 		p := all[x.r.IntN(len(all))]
 		clear(x.planned)
@@ -154,6 +154,11 @@ func (x *several) step() {
 		x.Touch(p)
 		for _, w := range x.reject(1 + x.r.IntN(40)) {
 			x.waiting = slices.DeleteFunc(x.waiting, func(other *Waiter) bool { return other == w })
+		}
+	case what == 6 && len(x.gates) > 1 && len(x.waiting) > 0:
+		clear(x.planned)
+		if w := x.waiting[x.r.IntN(len(x.waiting))]; w.Gate != nil {
+			x.Move(w, w.Gate, x.gates[x.r.IntN(len(x.gates))])
 		}
 	case what == 7 && x.fair:
 		clear(x.planned)
@@ -343,4 +348,62 @@ func (x *several) rejectOneByOne(p *Point) (late []*Waiter) {
 		late = append(late, all[i])
 	}
 	return late
+}
+
+// The gate of some requests is found to be two: each of them is granted as if its own gate had been known from the beginning, with other
+// limits or without.
+func TestARequestThatIsMovedStandsAsIfItHadWaitedThereFromTheBeginning(t *testing.T) {
+	forSeeds(t, 200, func(t *testing.T, r *rand.Rand) {
+		seed := r.Uint64()
+		moved, known := newDivided(t, seed, true), newDivided(t, seed, false)
+		moved.until(30 * second)
+		known.until(30 * second)
+		require.Len(t, known.granted, dividedRequests)
+		for i, g := range known.granted {
+			require.Equal(t, g.w.Owner, moved.granted[i].w.Owner, "grant %d", i)
+			require.Equal(t, g.due, moved.granted[i].due, "grant %d", i)
+		}
+	})
+}
+
+const dividedRequests = 40
+
+// newDivided has requests wait at two gates, which are held. If they move, they have waited at another one.
+func newDivided(t *testing.T, seed uint64, move bool) *several {
+	r := rand.New(rand.NewPCG(seed, 6))
+	x := newSeveral(t, rand.New(rand.NewPCG(seed, 7)))
+	parts := []*Point{x.point(aFake(r)), x.point(aFake(r))}
+	whole, only := x.point(&fake{kind: slots, most: 1}), r.IntN(3) == 0
+	for _, p := range append(parts, whole) {
+		p.Payer.(*fake).held = 10*second + r.Int64N(int64(second))
+	}
+	for _, p := range append(x.points, parts...) { // so that all are granted
+		p.Payer.(*fake).kind, p.Payer.(*fake).step = bucket, 1+p.Payer.(*fake).step%(100*ms)
+	}
+	of := make(map[*Waiter]*Point)
+	for i := range dividedRequests {
+		caller := r.IntN(3)
+		w := &Waiter{Rank: RankOf(x.now, r.IntN(3)), Last: Never, Weight: 1 + int64(caller), Caller: string(rune('a' + caller)), Owner: i}
+		part, at := parts[r.IntN(2)], whole
+		if !move {
+			at = part
+		}
+		if of[w] = part; only {
+			w.At, w.Costs = []*Point{at}, []int64{1}
+		} else {
+			w.At, w.Costs, w.Gate = x.points[:1], []int64{1 + r.Int64N(3)}, at
+		}
+		x.Join(w, x.now)
+		x.waiting = append(x.waiting, w)
+		x.until(x.now + r.Int64N(int64(second/10)))
+	}
+	if move {
+		for _, i := range r.Perm(dividedRequests) {
+			x.Move(x.waiting[i], whole, of[x.waiting[i]])
+			x.serve()
+		}
+		require.Zero(t, whole.Waiting())
+	}
+	x.check(t)
+	return x
 }

@@ -98,8 +98,17 @@ const (
 // A counting is a response that reported counts.
 type counting struct {
 	report, left, n int64
-	traits          [MaxTraits]uint64
+	traits          hashes
 }
+
+// hashes are the traits of a request that has its response.
+type hashes [MaxTraits]uint64
+
+// Trait implements [Traits].
+func (h hashes) Trait(n int) uint64 { return h[n] }
+
+// String implements [Traits].
+func (h hashes) String() string { return "" }
 
 // mix combines two hashes.
 func mix(x, y uint64) uint64 {
@@ -167,13 +176,46 @@ func (r *Reading) reported() (hash uint64) {
 }
 
 // Judge decides what a response means, as [Gate.Judge] does, after it has moved the gate to the account that it belongs to by what the
-// response shows. It returns the account that the gate left; nil: it stays.
-func (r *Registry) Judge(g *Gate, rep *Report, now meter.Instant) (from *Account) {
+// response shows.
+func (r *Registry) Judge(g *Gate, rep *Report, now meter.Instant) (m Moved) {
 	if rep.Kind == Unjudged {
-		from = r.sort(g, rep, now)
+		was := g.Account.server.finer[g.family]
+		m.From = r.sort(g, rep, now)
+		if g.Account.server.finer[g.family] != was {
+			m.Parts = r.divide(g, now)
+		}
 		g.Judge(rep, now)
 	}
-	return from
+	return m
+}
+
+// divide returns the gates of the parts that a trial has shown. A part of which nothing was left has not to ask whether an end concerns it.
+func (r *Registry) divide(g *Gate, now meter.Instant) (parts []*Gate) {
+	x := g.trial
+	g.trial = nil
+	for i := max(0, int(x.n)-len(x.last)); i < int(x.n); i++ {
+		c := &x.last[i%len(x.last)]
+		part := r.Part(g, c.traits, now)
+		if part.report == 0 {
+			part.joined = c.left == 0
+		}
+		parts = append(parts, part)
+	}
+	return parts
+}
+
+// IsDivided reports whether requests of the gate's family are distinguished in another way than when it was made.
+func (g *Gate) IsDivided() bool { return g.finer != g.Account.server.finer[g.family] }
+
+// Part returns the gate that a request with these traits passes which waits at a gate that is divided: that gate, if there is no room
+// for another.
+func (r *Registry) Part(g *Gate, traits Traits, now meter.Instant) *Gate {
+	k := g.Account.Key
+	k.Apart, k.Family, k.Method, k.Credential, k.Traits = g.Account.Apart, g.family, g.method, g.credential, traits
+	if part := r.Gate(&k, now); part != nil {
+		return part
+	}
+	return g
 }
 
 // sort moves the gate of a response to the account that it belongs to by what the response shows. It returns the account that the
@@ -256,7 +298,7 @@ func (g *Gate) differs(rep *Report, reported uint64, now meter.Instant) bool {
 		of = ofLimits
 	}
 	switch {
-	case rep.Traits == nil || g.trial == nil && !odd || g.finer != g.Account.server.finer[g.family]: // its requests are distinguished further
+	case rep.Traits == nil || g.trial == nil && !odd || g.IsDivided(): // its requests are distinguished further
 		return false
 	case g.trial == nil && !g.mayTry(of):
 		return of == ofLimits
@@ -275,7 +317,7 @@ func (g *Gate) differs(rep *Report, reported uint64, now meter.Instant) bool {
 		g.Account.server.refine(g.family, trait)
 		g.Account.group.mixed(g.family, now)
 	}
-	if x := g.trial; trait >= 0 || x.n >= trialMost || x.n >= trialFew && x.odd <= 1 {
+	if x := g.trial; trait < 0 && (x.n >= trialMost || x.n >= trialFew && x.odd <= 1) {
 		if x.odd > 1 {
 			g.tries[x.of] = min(g.tries[x.of]+1, mostTries)
 		}

@@ -142,7 +142,7 @@ func TestAMixtureOfQuotasIsForgottenOnceItIsDivided(t *testing.T) {
 		g := r.Find(k, i)
 		if g != nil && r.hosts["h"].finer == nil {
 			g.Account.pace.rate = 3
-			only(t, g.Account).length.open = second
+			only(t, g.Account).length = &length{open: second}
 		}
 		responds(r, k, i, counts(100+i%2*200, 90-i/2, time.Hour))
 		responds(r, other, i, counts(7, 5, time.Hour)).Account.pace.rate = 4
@@ -152,7 +152,7 @@ func TestAMixtureOfQuotasIsForgottenOnceItIsDivided(t *testing.T) {
 			require.EqualValues(t, 4, a.pace.rate)
 		} else {
 			require.Zero(t, a.pace.rate)
-			require.Zero(t, only(t, a).length.open)
+			require.Nil(t, only(t, a).length)
 		}
 	}
 	require.Len(t, r.hosts["h"].accounts, 3)

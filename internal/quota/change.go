@@ -24,6 +24,13 @@ type Change struct {
 	Doubt  func(now meter.Instant, as aimd.Outcome) (undone bool) // to be called once the body has been read, with what it shows, 0 if the refusal stands; nil: it is certain
 	Forgot string                                                 // the name of an account that was forgotten for lack of room, although it stopped requests
 	Kind   Kind                                                   // what the response means
+	Moved  Moved                                                  // by a response to a request that passed no gate; of others, Judge returns it
+}
+
+// A Moved is what a response has shown to belong elsewhere.
+type Moved struct {
+	From  *Account // the account that its gate has left; nil: it stays
+	Parts []*Gate  // into which its family is divided from now on, as far as they are known: requests that wait belong to these; nil: it is not divided
 }
 
 // Unseen are the requests that passed no gate, because no server had sent hints when they left. They may have gone to any server.

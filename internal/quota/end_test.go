@@ -157,7 +157,7 @@ func TestWhatIsLeftIsSpreadAfterAWindowRanDry(t *testing.T) {
 		next := core(10, c.left, c.end)
 		next.Reserve = c.reserve
 		asks(t, g, 60*second, next)
-		only(t, a).inFlight, only(t, a).seen = c.inFlight, 3
+		only(t, a).inFlight, only(t, a).lates, only(t, a).seen = c.inFlight, [3]int64{}, 3
 		at, sure := g.next(60*second, 1)
 		require.Equal(t, c.at, at, name)
 		require.True(t, sure, name)
@@ -179,6 +179,7 @@ func TestWhatIsLeftIsSpreadOverASecondLessAtFirst(t *testing.T) {
 	asks(t, g, 0, core(10, 0, 60*second))
 	asks(t, g, 60*second, core(10, 9, 65*second))
 	q := only(t, a)
+	q.lates = [3]int64{}
 	for q.seen = range int8(4) {
 		gap := 4 * second / 9 // so the last one leaves after 4 s, which may be the end
 		if q.seen == 3 {
@@ -258,7 +259,8 @@ func TestARefusalPastTheEndIsNoNewsOfTheNextWindow(t *testing.T) {
 	asks(t, g, 12*second, core(50, 5, 20*second))
 	require.Equal(t, 20*second, only(t, a).end())
 	require.Zero(t, only(t, a).seen)
-	only(t, a).late, only(t, a).more = second, second
+	q := only(t, a)
+	q.lates[0], q.seen, q.more = second, 1, second
 	require.Equal(t, 21*second, only(t, a).end(), "a second, at most")
 }
 

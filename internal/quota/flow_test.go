@@ -87,7 +87,7 @@ func TestARefillingQuotaUsesWhatIsLeftBesides(t *testing.T) {
 		q := only(t, a)
 		q.scarce, q.flow, q.last, q.reserve, q.inFlight, q.reset = true, flow{10, 10e9, 10}, 100*second, c.reserve, c.inFlight, c.end
 		now := 100 * second
-		q.newest.sent, q.seen = now-c.since, 3
+		q.newest.sent, q.lates, q.seen = now-c.since, [3]int64{}, 3
 		at, sure := q.next(now, c.need)
 		require.True(t, sure, name)
 		require.Equal(t, now+int64(1/(0.95e-9+max(0, c.level)/float64(c.over))), at, name)

@@ -3,28 +3,59 @@ package quota
 import "github.com/httpthrottle/throttle/internal/meter"
 
 const (
-	lengthSure = 16  // of a length: a part that small is not worth another refusal
-	lengthOld  = 256 // of a length: by so much what refusals have shown counts less with each window
+	lengthSure   = 16  // of a length: a part that small is not worth another refusal
+	lengthOld    = 256 // of a length: by so much what refusals have shown counts less with each window
+	lengthDoubts = 8   // doublings of that, after which it counts nothing
 )
 
 // A length is how long the windows of a quota are whose ends no response reports. What closed once is expected to close for as long: after
 // the last request of a window, the next one is sent when windows are known to have ended. While that may be too late by more than
-// a sixteenth, one request of each window tries earlier, halfway to the last time at which one was refused.
+// a sixteenth, one request of each window tries earlier, halfway to the time at which the window has not ended.
+//
+// A window begins with its first request, or else with the clock: after the last request that was refused, by a time that differs from
+// window to window. So a length is counted from the earliest time at which a window may have begun, and over as many windows as are known
+// to have the same.
 type length struct {
-	begun meter.Instant // when the first request of this window was sent; 0: unknown
-	shut  int64         // windows have not ended by then
-	open  int64         // windows have ended by then; 0: unknown
-	tried bool          // a request of this window was refused after the last one that was accepted
+	opening
+	first   opening       // of an earlier window
+	shut    int64         // windows have not ended by then
+	open    int64         // windows have ended by then; 0: unknown
+	tried   meter.Instant // when a request of this window was refused after the last one that was accepted; 0: none was
+	windows int32         // from first to this one; 0: there is no first
+	early   int8          // windows that had ended by the time of such a try, since a request was refused
+}
+
+// An opening is when a window began.
+type opening struct {
+	after meter.Instant // the earliest time at which it may have begun
+	begun meter.Instant // when its first request was sent; 0: unknown
 }
 
 // began takes the first request of a window. If it was sent as soon as one could be, the window before has lasted until then; otherwise no
-// longer. If that is earlier than before, windows may have become shorter, so the next try is earlier by more.
+// longer. The more windows in a row end before an early try, the less what refusals have shown counts: windows may have become shorter.
 func (l *length) began(sent meter.Instant, awaited bool) {
-	if took := sent - l.begun; l.begun > 0 && (awaited || took < l.open) {
-		l.shut = max(0, min(l.shut, took)-2*max(0, l.open-took)-took/lengthOld)
-		l.open = took
+	this := opening{max(l.after+l.shut, l.tried), sent}
+	if took := sent - l.begun; l.begun > 0 && (awaited || sent-l.after < l.open) {
+		if l.windows == 0 {
+			l.first = l.opening
+		}
+		l.windows++
+		open := min(sent-l.after, (sent-l.first.after)/int64(l.windows))
+		if l.open > 0 {
+			if took < l.open {
+				l.early = min(l.early+1, lengthDoubts)
+			}
+			l.shut = max(0, min(l.shut, took)-took/lengthOld<<l.early)
+			open = min(open, l.open)
+		}
+		l.open = open
+		if l.tried > 0 {
+			l.shut = max(l.shut, min((l.tried-l.first.begun)/int64(l.windows), l.open))
+		}
+	} else {
+		this.after, l.windows = max(this.after, sent-l.open), 0
 	}
-	l.begun, l.tried = sent, false
+	l.opening, l.tried = this, 0
 }
 
 // refused takes a request that asked whether the window has ended. It returns a part of the length of the windows before that is
@@ -34,20 +65,21 @@ func (l *length) refused(sent meter.Instant) (part int64) {
 		return 0
 	}
 	part = l.open / lengthSure
-	l.shut, l.tried = max(l.shut, sent-l.begun), true
+	l.shut, l.tried, l.early = max(l.shut, sent-l.begun), sent, 0
 	if l.shut >= l.open {
-		l.open = 0
+		l.open, l.windows = 0, 0
 	}
 	return part
 }
 
-// end returns when this window is expected to end, so that the next request asks; Never: nothing is known of that.
+// end returns when this window is expected to end, so that the next request asks; Never: nothing is known of that. It works for nil.
 func (l *length) end() meter.Instant {
-	switch {
-	case l.begun == 0 || l.open == 0:
+	if l == nil || l.begun == 0 || l.open == 0 {
 		return meter.Never
-	case !l.tried && l.open-l.shut > l.open/lengthSure:
-		return l.begun + l.shut + (l.open-l.shut)/2
 	}
-	return l.begun + l.open
+	soonest, last := max(l.after+l.shut, l.begun), l.begun+l.open
+	if l.tried == 0 && last-soonest > l.open/lengthSure {
+		return soonest + (last-soonest)/2
+	}
+	return last
 }

@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -78,9 +79,41 @@ func TestARestShowsNoLength(t *testing.T) {
 	l.began(90*second, false)
 	require.Equal(t, 91*second, l.end())
 	l.began(91*second, false)
-	require.Equal(t, 91*second+second/2, l.end())
-	l.refused(91*second + second/2)
-	require.Equal(t, 92*second, l.end(), "one request of each window tries earlier")
+	require.Equal(t, 92*second, l.end(), "the window before may have begun in the rest")
 	l.refused(92 * second)
+	require.Equal(t, 93*second, l.end(), "one request of each window tries earlier")
+	l.refused(93 * second)
 	require.Equal(t, meter.Never, l.end(), "it is longer now")
+}
+
+// Windows that begin with the clock begin some time before their first request, which differs from window to window. So how far apart the
+// first requests of two windows are is not how long a window is.
+func TestWindowsThatBeginWithTheClockAreRarelyAskedTooEarly(t *testing.T) {
+	const lasts, windows, clients = 10 * second, 200, 100
+	refused, late, dice := 0, int64(0), rand.New(rand.NewPCG(1, 2))
+	for range clients {
+		var (
+			l  length
+			r  retry
+			at = lasts + dice.Int64N(lasts)
+		)
+		l.began(at, false)
+		for range windows {
+			ends := at - at%lasts + lasts
+			for at = l.asks(at); at < ends; refused++ { // as a quota asks
+				r.backoff = max(r.backoff, l.refused(at))
+				if end := l.end(); end > at && end < meter.Never {
+					at = end
+					continue
+				}
+				r.again(at, dice.Float64())
+				at = r.try
+			}
+			r.backoff = 0
+			l.began(at, true)
+			late += at - ends
+		}
+	}
+	require.Less(t, refused, clients*windows*4/10)
+	require.Less(t, late, clients*windows*lasts/25)
 }

@@ -92,20 +92,20 @@ func TestAShortWindowThatOthersUsedBeganBefore(t *testing.T) {
 func TestHowLateASharedWindowSeemsToEndIsNotLearned(t *testing.T) {
 	for _, c := range []struct {
 		others, late int64
-		seen         int8 // windows of which it is learned: one whose turn lies within more than a second counts only if it is shared
-	}{{0, 3 * second / 4, 1}, {1, 0, 2}} {
+		seen         int8 // windows of which it is learned, beside one before: one whose turn lies within more than a second counts only if it is shared
+	}{{0, 3 * second / 4, 2}, {1, 0, 3}} {
 		g, q, _ := shared(t, 0, 0)
 		q.flow.back = float64(-8 * c.others)
-		q.lates, q.late = [3]int64{0, 0, second / 2}, second/2
+		q.lates, q.seen = [3]int64{0, 0, second / 2}, 1
 		passes(g, 60*second-second/4, core(80, 0, 60*second))
 		q.more = second / 4
 		passes(g, 60*second+3*second/4, core(80, 79, 120*second))
 		require.Equal(t, c.late, q.lates[0])
-		require.Equal(t, c.late, q.late)
+		require.Equal(t, c.late, q.late())
 		passes(g, 119*second, core(80, 0, 120*second))
 		q.flow.back = float64(-8 * c.others)
 		passes(g, 120*second+second/4, core(80, 79, 180*second))
-		require.Equal(t, c.late, q.late)
+		require.Equal(t, c.late, q.late())
 		require.Equal(t, c.seen, q.seen)
 	}
 }

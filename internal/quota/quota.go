@@ -61,7 +61,7 @@ func (q *quota) forget() {
 }
 
 // unlearn forgets what responses have shown of the server's rate and times.
-func (q *quota) unlearn() { q.flow, q.early, q.length, q.ages = flow{}, false, length{}, nil }
+func (q *quota) unlearn() { q.flow, q.early, q.length, q.ages = flow{}, false, nil, nil }
 
 // hold blocks all requests for as long as a refusal says, whatever other responses report: they may be of another quota that the server
 // does not tell apart. A short wait may be rounded up by most of it, so there the model of the window counts for the last second.
@@ -139,11 +139,14 @@ func (q *quota) report(now meter.Instant, rep *Report, c *Claim) {
 // take takes what the newest response reports.
 func (q *quota) take(now, sent meter.Instant, n, left int64, refused bool, reset meter.Instant) {
 	first := q.left == meter.MaxCount
+	if q.length == nil && reset == meter.Never {
+		q.length = new(length)
+	}
 	if !first && sent <= q.leftAt { // another request may have been counted after it, whose response was faster
 		left = min(left, q.left)
 	}
 	switch {
-	case first && !refused:
+	case first && !refused && q.length != nil:
 		q.length.began(sent, false)
 	case !first && n > q.newest.n:
 		q.learn(sent, n, left, refused)
@@ -226,7 +229,9 @@ func (q *quota) turned(sent meter.Instant) {
 	if shared := q.others() > 0; q.reset < meter.Never && (shared || sent-q.newest.sent < rounding || q.more > 0 && after <= rounding) {
 		q.closed(after, sent-q.reset, shared)
 	}
-	q.length.began(sent, q.left <= q.reserve && sent-q.try <= (sent-q.length.begun)/lengthSure)
+	if l := q.length; l != nil {
+		l.began(sent, q.left <= q.reserve && sent-q.try <= (sent-l.begun)/lengthSure)
+	}
 	q.low, q.reset = q.most, meter.Never
 }
 
@@ -261,7 +266,7 @@ func (q *quota) refused(now, sent meter.Instant) {
 		q.again(now, q.account.dice.Chance())
 	case sent < q.try: // it left before that was known
 	default:
-		if q.reset == meter.Never {
+		if q.reset == meter.Never && q.length != nil {
 			q.backoff = max(q.backoff, q.length.refused(sent))
 		}
 		if end := q.end(); end > now && end < meter.Never {
@@ -411,7 +416,11 @@ func (q *quota) bound(now meter.Instant) (n int64, known bool) {
 }
 
 func (q *quota) size() int {
-	return int(unsafe.Sizeof(*q)) + len(q.name) + len(q.unitName()) + q.ages.size()
+	n := int(unsafe.Sizeof(*q)) + len(q.name) + len(q.unitName()) + q.ages.size()
+	if q.length != nil {
+		n += int(unsafe.Sizeof(*q.length))
+	}
+	return n
 }
 
 // known returns until when what is known of the quota counts.

@@ -167,9 +167,10 @@ func (r *Registry) ApplyUngated(key *Key, rep *Report, unseen Unseen, now meter.
 	}
 	rep.Number = a.sent - unseen.Since
 	rep.Traits = key.Traits
-	r.Judge(g, rep, now)
+	moved := r.Judge(g, rep, now)
 	a = g.Account
 	c = g.apply(rep, now)
+	c.Moved = moved
 	if len(a.quotas) > known {
 		a.waitForUnseen(unseen.Since, now-rep.Sent, now)
 	}

@@ -9,7 +9,7 @@ import "github.com/httpthrottle/throttle/internal/meter"
 //   - What is left is never more than the limit, where that is known, nor more than most.
 type window struct {
 	lateness
-	length length        // of windows whose ends are not reported
+	length *length       // nil: ends are reported
 	limit  int64         // -1: unknown
 	most   int64         // the limit or, if that is unknown, the most that was left
 	left   int64         // MaxCount: unknown

@@ -46,7 +46,7 @@ func TestWhatIsInFlightWaitsForTheEnd(t *testing.T) {
 	require.Equal(t, 60*second, g.Plan(59*second, 0, 1))
 	require.Equal(t, 60*second, g.Plan(59*second, 7, 1), "nor later for more of them")
 	require.False(t, g.Payable(60*second-1, 1))
-	only(t, a).late = 3
+	only(t, a).lates[0], only(t, a).seen = 3, 1
 	require.Equal(t, 60*second+3, g.Plan(59*second, 0, 1))
 }
 
@@ -122,8 +122,8 @@ func TestHowMuchLaterAWindowEndsThanReportedIsLearned(t *testing.T) {
 		if q.seen == 1 {
 			require.Equal(t, c.late, q.lates[0], "%+v", c)
 		}
-		require.Equal(t, max(c.late, -second), q.late, "%+v: one window is not enough for more than a second", c)
-		require.Equal(t, 2*end+q.late, q.end())
+		require.Equal(t, max(c.late, -second), q.late(), "%+v: one window is not enough for more than a second", c)
+		require.Equal(t, 2*end+q.late(), q.end())
 	}
 }
 
@@ -135,7 +135,7 @@ func TestARefusalPastTheEndShowsThatItWasLate(t *testing.T) {
 		asks(t, g, 0, core(10, 0, 10*second))
 		refuses(t, g, 10*second+after, empty(10, 10*second))
 		passes(g, 15*second, core(10, 9, 20*second))
-		require.Equal(t, late, only(t, a).late, "after %d ns", after)
+		require.Equal(t, late, only(t, a).late(), "after %d ns", after)
 		require.Equal(t, late > 0, only(t, a).seen == 1, "after %d ns", after)
 	}
 }
@@ -150,7 +150,7 @@ func TestOfTheLastThreeWindowsTheLatestEndCounts(t *testing.T) {
 		end := 10 * second * meter.Instant(i+1)
 		passes(g, end+c.last*milli, core(2, 0, end))
 		passes(g, end+c.first*milli, core(2, 1, end+10*second))
-		require.Equal(t, c.late*milli, only(t, a).late, "window %d", i)
+		require.Equal(t, c.late*milli, only(t, a).late(), "window %d", i)
 		require.Equal(t, end+10*second+c.late*milli, only(t, a).end())
 	}
 }
@@ -210,7 +210,7 @@ func TestARequestAtTheExpectedEndContradictsNothing(t *testing.T) {
 	a, g, _ := newFamilies()
 	asks(t, g, 0, core(50, 0, 10*second))
 	q := only(t, a)
-	q.late = -second
+	q.lates[0], q.seen = -second, 1
 	for _, at := range []meter.Instant{9 * second, 9*second + 1} {
 		passes(g, at, core(50, 0, 20*second))
 		require.Zero(t, q.doubt.row)
@@ -221,7 +221,7 @@ func TestARequestAtTheExpectedEndContradictsNothing(t *testing.T) {
 	a, g, _ = newFamilies()
 	asks(t, g, 0, core(50, 0, 10*second))
 	q = only(t, a)
-	q.late = -second
+	q.lates[0], q.seen = -second, 1
 	passes(g, 9*second-1, core(50, 0, 10*second))
 	require.EqualValues(t, 1, q.doubt.row)
 }

@@ -131,7 +131,7 @@ func fill(t testing.TB, name string, budgets int) {
 }
 
 // The size that the documentation of the package states, with a margin for a machine that is three times slower.
-func TestEightProcessesOnColdKeys(t *testing.T) {
+func TestEightProcessesOnColdKeys(t *testing.T) { // slow: twice five seconds of real time
 	if testing.Short() {
 		return // it takes seconds of real time
 	}

@@ -26,12 +26,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func TestFleetInMemory(t *testing.T) {
+func TestFleetInMemory(t *testing.T) { // slow: the program in real time
 	t.Parallel()
 	testFleet(t, "-memory")
 }
 
-func TestFleetOverRedis(t *testing.T) {
+func TestFleetOverRedis(t *testing.T) { // slow: the program in real time
 	t.Parallel()
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		if os.Getenv("THROTTLE_REAL_SERVERS") != "" {

@@ -65,7 +65,7 @@ func ofEach(t *testing.T, test func(t *testing.T, s setting, ask func() int)) {
 func length(s setting) time.Duration { return s.Per + 5*time.Second }
 
 // A client that exceeds the limit gets a burst and the limit, and no more. The others of its requests have the status that the setting says.
-func TestMoreThanTheLimitIsRefused(t *testing.T) {
+func TestMoreThanTheLimitIsRefused(t *testing.T) { // slow: it takes seconds of real time
 	t.Parallel()
 	ofEach(t, func(t *testing.T, s setting, ask func() int) {
 		var (
@@ -98,7 +98,7 @@ func TestMoreThanTheLimitIsRefused(t *testing.T) {
 
 // A client that never exceeds 95 % of the limit is accepted. Requests are sent one by one, so that a slow machine does not bunch them. But it
 // can stop the ticker from which Fiber takes the time, and the window becomes longer: so one in twenty may be refused.
-func TestLessThanTheLimitIsAccepted(t *testing.T) {
+func TestLessThanTheLimitIsAccepted(t *testing.T) { // slow: it takes seconds of real time
 	t.Parallel()
 	ofEach(t, func(t *testing.T, s setting, ask func() int) {
 		gap := time.Duration(float64(time.Second) / (0.95 * s.Rate()))
@@ -116,7 +116,7 @@ func TestLessThanTheLimitIsAccepted(t *testing.T) {
 }
 
 // The clients of realserver can be put before these servers.
-func TestAClientThatKnowsTheLimitIsMeasured(t *testing.T) {
+func TestAClientThatKnowsTheLimitIsMeasured(t *testing.T) { // slow: it takes seconds of real time
 	t.Parallel()
 	s := settings()[1]
 	s.Per, s.N, s.start = time.Second, 20, echoLimiter(0, nil)

@@ -28,7 +28,7 @@ var (
 
 const live = `document.documentElement.dataset.link === "live"`
 
-func TestPageIsLive(t *testing.T) {
+func TestPageIsLive(t *testing.T) { // slow: a browser, in real time
 	b := openTab(t, 1120, 900)
 	if b == nil {
 		return
@@ -58,7 +58,7 @@ func TestPageIsLive(t *testing.T) {
 }
 
 // Thirty Limiters, of which one rejects: it comes first, and the others are folded.
-func TestManyLimitersFitAndTheWorstIsFirst(t *testing.T) {
+func TestManyLimitersFitAndTheWorstIsFirst(t *testing.T) { // slow: a browser, in real time
 	limiters := make(map[string]*throttle.Limiter)
 	for i := range 30 {
 		limiters[fmt.Sprintf("service-%02d", i)] = limiter(t)
@@ -153,7 +153,7 @@ func (b *tab) picture(name string) {
 	require.NoError(b.t, os.WriteFile(filepath.Join(dir, name), shot, 0o644))
 }
 
-func TestFitsNarrowScreen(t *testing.T) {
+func TestFitsNarrowScreen(t *testing.T) { // slow: a browser, in real time
 	b := openTab(t, 360, 740, chromedp.EmulateMobile)
 	if b == nil {
 		return
@@ -172,7 +172,7 @@ func TestFitsNarrowScreen(t *testing.T) {
 }
 
 // A name may have no place at which a line usually breaks.
-func TestLongNamesWrapOnNarrowScreen(t *testing.T) {
+func TestLongNamesWrapOnNarrowScreen(t *testing.T) { // slow: a browser, in real time
 	b := openTab(t, 390, 844, chromedp.EmulateMobile)
 	if b == nil {
 		return
@@ -276,7 +276,7 @@ func TestOtherSiteCanLinkToThePageAndNotLoadIt(t *testing.T) {
 	assert.Equal(t, map[string]int{"image": 403, "iframe": 403, "script": 403, "empty": 403, "document": 200}, status)
 }
 
-func TestLostConnectionIsShownUntilItReturns(t *testing.T) {
+func TestLostConnectionIsShownUntilItReturns(t *testing.T) { // slow: a browser, in real time
 	b := openTab(t, 800, 600)
 	if b == nil {
 		return
@@ -305,7 +305,7 @@ func limiter(t *testing.T) *throttle.Limiter {
 }
 
 // As behind a proxy or a handler that does not let streams through.
-func TestPageIsLiveWithoutStreams(t *testing.T) {
+func TestPageIsLiveWithoutStreams(t *testing.T) { // slow: a browser, in real time
 	b := openTab(t, 800, 600)
 	if b == nil {
 		return
@@ -327,7 +327,7 @@ func TestPageIsLiveWithoutStreams(t *testing.T) {
 	}
 }
 
-func TestHiddenPageDoesNotStream(t *testing.T) {
+func TestHiddenPageDoesNotStream(t *testing.T) { // slow: a browser, in real time
 	b := openTab(t, 800, 600)
 	if b == nil {
 		return

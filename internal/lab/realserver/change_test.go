@@ -10,7 +10,7 @@ import (
 )
 
 // nginx reloads a limit of 10/s instead of 50/s, and 20 s later that of 50/s again.
-func TestAChangedLimitIsFoundOnNginx(t *testing.T) {
+func TestAChangedLimitIsFoundOnNginx(t *testing.T) { // slow: it takes seconds of real time
 	if testing.Short() {
 		return
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // A server that stands still does not change what a client has learned.
-func TestAStoppedServerIsUsedAsBeforeWhenItGoesOn(t *testing.T) {
+func TestAStoppedServerIsUsedAsBeforeWhenItGoesOn(t *testing.T) { // slow: it takes seconds of real time
 	if testing.Short() {
 		return
 	}
@@ -67,7 +67,7 @@ func stopped(t *testing.T, spec realserver.Spec, client string, length time.Dura
 }
 
 // A server that is down for 30 s is asked seldom, whatever it looks like, and used again when it returns.
-func TestAServerThatIsDownIsLeftAlone(t *testing.T) {
+func TestAServerThatIsDownIsLeftAlone(t *testing.T) { // slow: it takes seconds of real time
 	if testing.Short() {
 		return
 	}

@@ -108,7 +108,7 @@ func status(url string) int {
 // margin is by how many points a busy machine may miss a bar.
 const margin = 5
 
-func TestBarsAreReached(t *testing.T) {
+func TestBarsAreReached(t *testing.T) { // slow: every bar, in real time
 	if testing.Short() {
 		return
 	}

@@ -2,6 +2,7 @@ package worlds
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 )
@@ -31,7 +32,8 @@ func (f *fleet) checkWaits() (faults []string) {
 	return nil
 }
 
-// checkServed checks that processes that always want more have requests accepted again and again by a server that refuses.
+// checkServed checks that processes that always want more have requests accepted again and again by a server that refuses, while there is a
+// slot for another one.
 func (f *fleet) checkServed() (faults []string) {
 	if !f.refuses() || f.most() > f.server.burst { // it refuses each request of such a cost
 		return nil
@@ -42,17 +44,39 @@ func (f *fleet) checkServed() (faults []string) {
 			continue
 		}
 		latest := calm.from
-		for _, s := range f.sent {
-			if !s.refused && s.at >= calm.from && s.at < calm.to || s.at >= calm.to {
-				if min(s.at, calm.to)-latest > longest {
-					break
-				}
-				latest = min(s.at, calm.to)
+		for _, s := range append(slices.Clone(f.sent), sent{at: calm.to}) {
+			if s.at < calm.from || s.refused {
+				continue
 			}
-		}
-		if calm.to-latest > longest {
-			return append(faults, fmt.Sprintf("served: the server accepted nothing from %v on, until %v", latest, calm.to))
+			none := span{latest, min(s.at, calm.to)}
+			if none.to-none.from > longest && none.to-none.from-f.taken(none) > longest {
+				return append(faults, fmt.Sprintf("served: the server accepted nothing from %v to %v", none.from, none.to))
+			}
+			latest = none.to
 		}
 	}
 	return nil
+}
+
+// taken returns for how long of a time all slots that processes share were taken, as by streams.
+func (f *fleet) taken(in span) (longest time.Duration) {
+	for i, l := range f.limits {
+		if l.kind != "slots" || !l.shared || l.keyed && f.keys > 1 {
+			continue
+		}
+		changes := make(map[time.Duration]int64) // of the number in flight
+		for _, s := range f.sent {
+			changes[s.at]++
+			changes[s.ends]--
+		}
+		flying, since, taken := int64(0), time.Duration(0), time.Duration(0)
+		for _, at := range slices.Sorted(maps.Keys(changes)) {
+			if flying >= f.units(i) {
+				taken += max(0, min(at, in.to)-max(since, in.from))
+			}
+			flying, since = flying+changes[at], at
+		}
+		longest = max(longest, taken)
+	}
+	return longest
 }

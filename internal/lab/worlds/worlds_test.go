@@ -76,6 +76,7 @@ func TestWorldsThatFailed(t *testing.T) {
 		// A bucket and a pace of nearly the same rate were asked for when both had run out, so a process that asked soon after another one got
 		// least.
 		draw(4293), draw(7788),
+		draw(5479), // the process gave a slot back that its next request was to use, and used .92 of a pace
 		draw(1054), // no request got both a slot and a token of the window: the process had the one whenever it was granted the other
 	} {
 		examine(t, w)
@@ -154,4 +155,18 @@ func TestChecksOfServers(t *testing.T) {
 		f.sent[1+i].refused = true
 	}
 	require.Len(t, f.check(), 1)
+}
+
+// While streams have all slots, a server can accept nothing.
+func TestChecksOfServersLeaveOutStreams(t *testing.T) {
+	for slots, faults := range map[int64]int{1: 0, 2: 1} {
+		f := &fleet{world: &world{lasts: 30 * time.Second, keys: 1, server: &server{n: 1, burst: 1, per: time.Second}, limits: []limit{{kind: "slots", n: slots, shared: true}}}}
+		p := &process{fleet: f, crew: crew{size: 1, callers: 1, costs: 1, maxWait: -1, percent: 100, to: f.lasts}, gone: f.lasts}
+		f.crews, f.processes = []crew{p.crew}, []*process{p}
+		f.sent = []sent{{process: p, cost: 1, at: 10 * time.Second, ends: 10 * time.Second, refused: true}}
+		for at := 11 * time.Second; at < 30*time.Second; at += 13 * time.Second {
+			f.sent = append(f.sent, sent{process: p, cost: 1, at: at, ends: at + 12*time.Second})
+		}
+		require.Len(t, f.check(), faults, "%d slots", slots)
+	}
 }

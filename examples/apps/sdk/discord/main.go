@@ -56,7 +56,7 @@ func run(ctx context.Context, out io.Writer, opts ...throttletest.Option) error 
 		fmt.Fprintf(out, "\nWith throttle %d requests were refused, because this machine is busy; without, %d were.\n", throttled, plain)
 		return nil
 	}
-	fmt.Fprintf(out, "\nWith throttle no request was refused; without, %d were, and Discord blocks bots for that.\n", plain)
+	fmt.Fprintf(out, "\nWith throttle no request was refused; without, %d were.\nDiscord blocks bots for that.\n", plain)
 	return nil
 }
 

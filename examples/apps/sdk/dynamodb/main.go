@@ -54,7 +54,7 @@ func run(ctx context.Context, out io.Writer, opts ...throttletest.Option) error 
 	if waited != "the item" || shaped != "ThrottlingException" {
 		return fmt.Errorf("a read that waits returned %s, and a shaped rejection %s", waited, shaped)
 	}
-	fmt.Fprintln(out, "\nLet requests wait; where they must not, shape the rejection: the SDK recognizes it only then.")
+	fmt.Fprintln(out, "\nLet requests wait. Where they must not, shape the rejection: the SDK recognizes\nit only then.")
 	return nil
 }
 

@@ -17,7 +17,7 @@ func TestTheSDKKnowsAShapedRejection(t *testing.T) {
 		}
 		for _, want := range []string{
 			`it waits +the item +1 +1\.0s`, `plain 429 +UnknownError +1 +0\.0s`, `an error +throttle.ErrThrottled +3 `,
-			`as DynamoDB sends +ThrottlingException +3 `, `\nLet requests wait; .*\n$`,
+			`as DynamoDB sends +ThrottlingException +3 `, `\nLet requests wait\. .*\n.*\n$`,
 		} {
 			if !regexp.MustCompile(want).Match(out.Bytes()) {
 				t.Errorf("no %s in:\n%s", want, &out)

@@ -26,7 +26,7 @@ func TestClientsThatShareALimiterAreNotRefused(t *testing.T) {
 	})
 }
 
-func TestOnSockets(t *testing.T) {
+func TestOnSockets(t *testing.T) { // slow: the program in real time
 	if err := run(t.Context(), new(bytes.Buffer)); err != nil {
 		t.Error(err)
 	}

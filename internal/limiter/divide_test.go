@@ -1,0 +1,160 @@
+package limiter_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/bucket"
+	"github.com/httpthrottle/throttle/internal/limiter"
+	"github.com/httpthrottle/throttle/internal/quota"
+)
+
+// This file is about requests that wait at a gate while responses show that the server counts them in two quotas.
+
+// models are the traits of a request for a model.
+type models uint64
+
+func (m models) Trait(n int) uint64 {
+	if n == 0 {
+		return uint64(m)
+	}
+	return 0
+}
+
+func (m models) String() string { return "POST /models" }
+
+// The models of two quotas, of 25 and of 600 a minute.
+const (
+	small models = 1
+	large models = 2
+)
+
+func (m models) gate() *quota.Key { return &quota.Key{Host: "h", Family: 1, Traits: m} }
+
+// counts is a response that reports what is left of the quota of the model for a minute after the start.
+func (m models) counts(l *driven, left int64) *limiter.Answer {
+	q := quota.QuotaHint{Name: quota.Unnamed, Limit: 25, Left: left, Known: true, Ends: true, Reset: time.Minute - l.now()}
+	if m == large {
+		q.Limit = 600
+	}
+	return &limiter.Answer{Outcome: aimd.OK, Hints: &quota.Hints{Quotas: []quota.QuotaHint{q}}, Traits: m}
+}
+
+// A division is requests to a server that counts two models, which the client sends as those of one quota until divide.
+type division struct {
+	*driven
+	flights [2][]*limiter.Request // of the small quota, and of the large one
+}
+
+// newDivision returns a division with requests in flight, and none waiting.
+func newDivision(t *testing.T, opts ...option) *division {
+	l := &division{driven: drive(t, opts...)}
+	l.exchange(t.Context(), large.gate(), ask{}, large.counts(l.driven, 599))
+	for range 8 {
+		for i, m := range []models{small, large} {
+			r := l.request(ask{})
+			require.True(t, l.Now(r, m.gate()))
+			l.flights[i] = append(l.flights[i], r)
+		}
+	}
+	return l
+}
+
+// responds has the next response to a request for a model come.
+func (l *division) responds(m models, left int64) {
+	of := &l.flights[m-small]
+	l.Report((*of)[0], m.counts(l.driven, left))
+	*of = (*of)[1:]
+}
+
+// divide has n responses for each model come, by which the two are known to be counted apart, with what is left of the small quota.
+func (l *division) divide(n int, left int64) {
+	for i := range int64(n) {
+		l.responds(large, 590-i)
+		l.responds(small, left)
+	}
+	synctest.Wait()
+}
+
+// sendFor makes a request for a model.
+func (l *division) sendFor(ctx context.Context, m models, a ask) *request {
+	r := new(request)
+	ctx, r.cancel = context.WithCancelCause(ctx)
+	go func() {
+		w := l.waiter(a)
+		w.Gate = m.gate()
+		err, g := l.Acquire(ctx, w), &grant{&limiter.Request{Context: ctx}, l.driven}
+		if err == nil {
+			w.Take(g.Request)
+		}
+		r.decide(l.driven, g, err)
+	}()
+	synctest.Wait()
+	return r
+}
+
+// sendBoth makes requests for the two models in turns.
+func (l *division) sendBoth(ctx context.Context, a ask) (all []*request) {
+	for range 3 {
+		all = append(all, l.sendFor(ctx, small, a), l.sendFor(ctx, large, a))
+	}
+	return all
+}
+
+// Nothing is left of the small quota, so all requests wait for its end, until it is known which of them it concerns.
+func TestRequestsThatWaitAreDividedWithTheirFamily(t *testing.T) {
+	for name, opts := range map[string][]option{"without limits": nil, "with a limit": {inFlight(1000)}} {
+		within(t, name, func(t *testing.T) {
+			l := newDivision(t, opts...)
+			l.responds(small, 0)
+			all := l.sendBoth(t.Context(), ask{})
+			sleep(time.Second)
+			require.Equal(t, 6, l.counts().Waiting)
+			l.divide(7, 0)
+			l.responds(large, 580)
+			l.check()
+			requireGranted(t, all[1], time.Second) // it asks whether the end concerns it
+			require.Equal(t, 5, l.counts().Waiting)
+			all[1].grant.answer(large.counts(l.driven, 500))
+			synctest.Wait()
+			requireGranted(t, all[3], time.Second)
+			requireGranted(t, all[5], time.Second)
+			sleep(59*time.Second - 1)
+			require.Equal(t, 3, l.counts().Waiting)
+			sleep(1)
+			requireGranted(t, all[0], time.Minute)
+			l.check()
+		})
+	}
+}
+
+// Requests wait for a slot, in one queue before they are divided and after.
+func TestRequestsThatAreDividedKeepTheirOrderAndTheirMaxWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newDivision(t, inFlight(16))
+		l.setInFlight("in-flight", 4)
+		all, soon := l.sendBoth(t.Context(), ask{}), l.sendBoth(t.Context(), ask{MaxWait: new(30 * time.Second)})
+		sleep(time.Second)
+		l.divide(6, 20)
+		l.check()
+		require.Equal(t, 12, l.counts().Waiting)
+		sleep(29*time.Second - 1)
+		require.Equal(t, 12, l.counts().Waiting)
+		sleep(1)
+		for _, r := range soon {
+			requireRejected(t, r, 30*time.Second, bucket.ReasonMaxWait)
+		}
+		for i, r := range all {
+			require.False(t, r.done)
+			l.setInFlight("in-flight", int64(5+i))
+			synctest.Wait()
+			requireGranted(t, r, 30*time.Second)
+			l.check()
+		}
+	})
+}
