@@ -20,6 +20,8 @@ func (t *Transport) TryRoundTrip(req *http.Request) (resp *http.Response, sent b
 		resp, err = t.RoundTrip(req)
 		return resp, true, err
 	}
+	at := elsewhere
+	defer func() { t.leave(req, at) }()
 	r := limiter.Request{User: t.user, Context: req.Context()}
 	granted := false
 	if t.isHinted() {
@@ -32,7 +34,7 @@ func (t *Transport) TryRoundTrip(req *http.Request) (resp *http.Response, sent b
 	if !granted {
 		return nil, false, nil
 	}
-	resp, _, err = t.send(o, req, &r)
+	resp, _, err = t.send(o, req, &r, &at)
 	return resp, true, err
 }
 
@@ -110,6 +112,8 @@ func (t *Ticket) RoundTrip(req *http.Request) (*http.Response, error) {
 	case <-req.Context().Done():
 	}
 	core, w := t.limiter.core, t.waiter
+	at := unsent
+	defer func() { c.by.leave(req, at) }()
 	rejected, err := false, error(nil)
 	switch winner := c.claim.claim.Winner(); {
 	case winner == w:
@@ -117,7 +121,7 @@ func (t *Ticket) RoundTrip(req *http.Request) (*http.Response, error) {
 			err = core.Await(req.Context(), w)
 		}
 		if err == nil {
-			resp, _, err := c.by.sendWaited(overridesOf(req.Context()), req, w)
+			resp, _, err := c.by.sendWaited(overridesOf(req.Context()), req, w, &at)
 			return resp, err
 		}
 	case winner == nil && w.Rejected():
@@ -126,7 +130,6 @@ func (t *Ticket) RoundTrip(req *http.Request) (*http.Response, error) {
 		t.leave()
 		err = cmp.Or(context.Cause(req.Context()), errNoTicket)
 	}
-	closeBody(req)
 	resp, _, err := c.by.turnAway(req, err, rejected)
 	return resp, err
 }

@@ -69,6 +69,21 @@ func TestAPanicLeavesNoBodyOpen(t *testing.T) {
 	}
 }
 
+func TestAPanicOfATicketLeavesNoBodyOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hook := throttle.WithHooks(throttle.Hooks{OnGrant: func(throttle.GrantEvent) { panic("grant") }})
+		tr, err := throttle.New(nil, throttle.WithLimit(throttle.TokenBucket(1, time.Second, throttle.Initial(0))), hook)
+		require.NoError(t, err)
+		body := &countedBody{Reader: strings.NewReader("request")}
+		req, err := http.NewRequestWithContext(t.Context(), "POST", api, body)
+		require.NoError(t, err)
+		ticket, err := tr.Enqueue(req, nil)
+		require.NoError(t, err)
+		require.PanicsWithValue(t, "grant", func() { _, _ = ticket.RoundTrip(req) })
+		assert.EqualValues(t, 1, body.closed.Load())
+	})
+}
+
 // The caller of HEAD gets no body, and so cannot close one.
 func TestTheBodyOfAShapedResponseToHEADIsClosed(t *testing.T) {
 	body := &countedBody{Reader: strings.NewReader("slow down")}

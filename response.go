@@ -27,8 +27,9 @@ type sent struct {
 	answer  limiter.Answer
 	more    *bodyHints // finds more reports in the body; nil: the body adds nothing
 	mayHint bool       // the response may have hints; see the method of that name
+	tracked bool       // its outcome is to be reported, whatever it is
 	local   bool       // an inner Transport rejected it
-	ends    bool       // Report or the body says when the request is not in flight any more
+	ends    bool       // Report or the body ends its flight
 	done    bool       // neither the base nor a function of the user has panicked
 }
 
@@ -41,35 +42,44 @@ func (s *sent) request(r *limiter.Request) *limiter.Request {
 }
 
 // send sends a request that was granted, and reports what its response or error means.
-func (t *Transport) send(o *overrides, req *http.Request, r *limiter.Request) (*http.Response, reach, error) {
-	s := sent{answer: limiter.Answer{Outcome: aimd.Ignore}}
-	if o.receipt != nil {
-		s.kept = o.receipt.file(t.limiter, r)
+func (t *Transport) send(o *overrides, req *http.Request, r *limiter.Request, at *stage) (*http.Response, reach, error) {
+	*at = inFlight
+	if o.receipt != nil || r.IsTracked() {
+		return t.exchange(o, req, r, &sent{tracked: true}, at)
 	}
+	resp, far, err := t.forward(req, r)
+	mayHint := err == nil && resp != nil && t.mayHint(req, resp, r.At)
+	if err == nil && !mayHint { // it means nothing to any limit
+		return resp, far, nil
+	}
+	return t.exchange(o, req, r, &sent{resp: resp, far: far, err: err, mayHint: mayHint}, at)
+}
+
+// exchange sends a request that is tracked, and reports what the response or the error of any request means.
+func (t *Transport) exchange(o *overrides, req *http.Request, r *limiter.Request, s *sent, at *stage) (*http.Response, reach, error) {
+	s.answer.Outcome = aimd.Ignore
 	defer func() {
-		if !s.done {
-			t.abort(s.request(r), &s)
+		if s.ends {
+			*at = elsewhere
 		}
-		if !s.ends {
-			t.limiter.core.Finish(t.user)
+		if !s.done {
+			t.abort(s.request(r), s)
 		}
 	}()
-	tracked := s.kept != nil || r.IsTracked()
-	if tracked {
+	if s.tracked {
+		if o.receipt != nil {
+			s.kept = o.receipt.file(t.limiter, r)
+		}
 		s.resp, s.far, s.err = t.forwardWithSlots(req, s.request(r))
-	} else {
-		s.resp, s.far, s.err = t.forward(req, r)
+		s.mayHint = s.err == nil && s.resp != nil && t.mayHint(req, s.resp, r.At)
 	}
-	s.mayHint = s.err == nil && s.resp != nil && t.mayHint(req, s.resp, r.At)
-	if tracked || s.mayHint || s.err != nil {
-		t.learn(req, s.request(r), tracked, &s)
-	}
+	t.learn(req, s.request(r), s)
 	s.done = true
 	return s.resp, s.far, s.err
 }
 
 // learn reports what a response or an error means. A response beside an error is ignored.
-func (t *Transport) learn(req *http.Request, r *limiter.Request, tracked bool, s *sent) {
+func (t *Transport) learn(req *http.Request, r *limiter.Request, s *sent) {
 	resp := s.resp
 	if s.err != nil {
 		resp = nil
@@ -82,7 +92,7 @@ func (t *Transport) learn(req *http.Request, r *limiter.Request, tracked bool, s
 	if resp != nil && (s.more != nil || t.limiter.follows && !s.answer.Unsent) {
 		t.follow(req, resp, r, s)
 	}
-	if tracked || s.answer.Unsent {
+	if s.tracked || s.answer.Unsent {
 		r = s.request(r)
 		s.answer.Ended, s.ends = !s.ends, true
 		t.limiter.core.Report(r, &s.answer)

@@ -448,6 +448,33 @@ func TestARequestEndsOnceWhateverPanics(t *testing.T) {
 	})
 }
 
+// A request ends also if a hook panics while a panic of another function is handled.
+func TestARequestEndsWhenTwoFunctionsPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answers := []*http.Response{says(200), says(429, "Retry-After", "60")}
+		base := serverFunc(func(*http.Request) (resp *http.Response) {
+			resp, answers = answers[0], answers[1:]
+			return resp
+		})
+		hook := throttle.WithHooks(throttle.Hooks{OnHold: func(e throttle.HoldEvent) {
+			if e.Source == throttle.SourceAdaptive {
+				panic("hold")
+			}
+		}})
+		classify := throttle.Classify(func(resp *http.Response, _ error) throttle.Outcome {
+			if resp.StatusCode == 429 {
+				panic("classify")
+			}
+			return throttle.OutcomeOK
+		})
+		tr := transportTo(t, base, hook, throttle.WithLimit(throttle.Adaptive(throttle.AIMD{}), throttle.AdaptiveInFlight(throttle.Concurrency{}, classify)))
+		_, err := tr.RoundTrip(request(t.Context()))
+		require.NoError(t, err)
+		require.PanicsWithValue(t, "hold", func() { _, _ = tr.RoundTrip(request(t.Context())) })
+		require.NoError(t, tr.Shutdown(t.Context()))
+	})
+}
+
 type panicking struct{}
 
 func request(ctx context.Context) *http.Request {

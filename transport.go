@@ -165,19 +165,15 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 // not wait, returns before another one waits, and the other steps are called one after the other instead of one by the other.
 func (t *Transport) roundTrip(req *http.Request) (resp *http.Response, far reach, err error) {
 	t.mustBeMade()
-	sent := false
-	defer func() {
-		if !sent {
-			closeBody(req)
-		}
-	}()
+	at := unsent
+	defer func() { t.leave(req, at) }()
 	o := overridesOf(req.Context())
 	if t.isExempt(o, req) {
 		t.exempted.Add(1)
-		sent = true
+		at = elsewhere
 		return t.sendOn(req)
 	}
-	w, resp, far, err := t.arrive(o, req, &sent)
+	w, resp, far, err := t.arrive(o, req, &at)
 	if w == nil {
 		return resp, far, err
 	}
@@ -189,12 +185,11 @@ func (t *Transport) roundTrip(req *http.Request) (resp *http.Response, far reach
 	if err != nil {
 		return t.turnAway(req, err, w.Rejected())
 	}
-	sent = true
-	return t.sendWaited(o, req, w)
+	return t.sendWaited(o, req, w, &at)
 }
 
 // arrive sends a request if it can go immediately, or rejects it if it may not wait. Otherwise it is to wait as w.
-func (t *Transport) arrive(o *overrides, req *http.Request, sent *bool) (w *limiter.Waiter, resp *http.Response, far reach, err error) {
+func (t *Transport) arrive(o *overrides, req *http.Request, at *stage) (w *limiter.Waiter, resp *http.Response, far reach, err error) {
 	r := limiter.Request{User: t.user, Context: req.Context()}
 	granted, rejected := false, false
 	hinted := t.isHinted()
@@ -205,14 +200,32 @@ func (t *Transport) arrive(o *overrides, req *http.Request, sent *bool) (w *limi
 	}
 	switch {
 	case granted:
-		*sent = true
-		resp, far, err = t.send(o, req, &r)
+		resp, far, err = t.send(o, req, &r, at)
 	case err != nil:
 		resp, far, err = t.turnAway(req, err, rejected)
 	default:
 		w = t.waiter(o, req, &r, hinted)
 	}
 	return w, resp, far, err
+}
+
+// A stage is where a request is when its RoundTrip returns or panics.
+type stage uint8
+
+const (
+	unsent    stage = iota // it was not sent, so its body is to be closed
+	inFlight               // its flight ends now
+	elsewhere              // nothing is left to do: something else ends its flight, or it was left to the caller
+)
+
+// leave does what is left to do for a request when its RoundTrip returns or panics.
+func (t *Transport) leave(req *http.Request, at stage) {
+	switch at {
+	case unsent:
+		closeBody(req)
+	case inFlight:
+		t.limiter.core.Finish(t.user)
+	}
 }
 
 // isExempt reports whether no limit applies to a request.
@@ -304,10 +317,10 @@ func (t *Transport) findGate(req *http.Request, w *limiter.Waiter) {
 }
 
 // sendWaited sends a request that has waited.
-func (t *Transport) sendWaited(o *overrides, req *http.Request, w *limiter.Waiter) (*http.Response, reach, error) {
+func (t *Transport) sendWaited(o *overrides, req *http.Request, w *limiter.Waiter, at *stage) (*http.Response, reach, error) {
 	r := limiter.Request{Context: req.Context()}
 	w.Take(&r)
-	return t.send(o, req, &r)
+	return t.send(o, req, &r, at)
 }
 
 // turnAway returns the response or the error for a request that is not sent, because of a Rejection or of the end of its context.
