@@ -106,7 +106,7 @@ func TestASlowMemberIsLeft(t *testing.T) {
 						others, slow := in[0]+in[1], in[2]
 						switch {
 						case m == 0 || m == 13:
-							require.GreaterOrEqual(t, others+slow, all*99/100, "minute %d", m)
+							require.GreaterOrEqual(t, others+slow, all*98/100, "minute %d", m) // a learned number begins at 4
 							if m == 13 && strings.Contains(name, "learned") {
 								require.GreaterOrEqual(t, slow, 200, "one at a time")
 								break
