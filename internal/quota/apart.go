@@ -313,11 +313,11 @@ func (g *Gate) differs(rep *Report, reported uint64, now meter.Instant) bool {
 		g.trial.odd++
 	}
 	trait := g.trial.next(h, 2+g.inFlight)
-	if trait >= 0 {
-		g.Account.server.refine(g.family, trait)
+	if trait >= 0 && g.Account.server.refine(g.family, trait) {
 		g.Account.group.mixed(g.family, now)
+		return true
 	}
-	if x := g.trial; trait < 0 && (x.n >= trialMost || x.n >= trialFew && x.odd <= 1) {
+	if x := g.trial; trait >= 0 || x.n >= trialMost || x.n >= trialFew && x.odd <= 1 {
 		if x.odd > 1 {
 			g.tries[x.of] = min(g.tries[x.of]+1, mostTries)
 		}
@@ -397,14 +397,15 @@ func (x *trial) shown(t int) float64 {
 }
 
 // refine has requests of a family be distinguished by another trait. It replaces those before, which may have differed with it by chance;
-// if one of these is found again, both count.
-func (s *Server) refine(family uint64, trait int) {
+// if one of these is found again, both count. It reports whether that changes anything: no more families than maxFiner are divided.
+func (s *Server) refine(family uint64, trait int) bool {
 	if s.finer == nil {
 		s.finer = make(map[uint64]finer)
 	}
 	f := s.finer[family]
+	was := f
 	if len(s.finer) >= maxFiner && f == (finer{}) {
-		return
+		return false
 	}
 	if f.found>>trait&1 == 0 {
 		f.by = 0
@@ -413,6 +414,7 @@ func (s *Server) refine(family uint64, trait int) {
 	f.found |= f.by
 	s.finer[family] = f
 	s.byModel = s.byModel || trait == traitModel
+	return f != was
 }
 
 // notes keeps what a response reports.
