@@ -101,8 +101,23 @@ type counting struct {
 	traits          hashes
 }
 
-// hashes are the traits of a request that has its response.
+// hashes are traits that need no request.
 type hashes [MaxTraits]uint64
+
+func hashesOf(t Traits) (h hashes) {
+	for n := range h {
+		h[n] = t.Trait(n)
+	}
+	return h
+}
+
+// Fixed returns the traits that a request has now, without its description, for one that may change; nil: it has none.
+func Fixed(t Traits) Traits {
+	if t == nil {
+		return nil
+	}
+	return hashesOf(t)
+}
 
 // Trait implements [Traits].
 func (h hashes) Trait(n int) uint64 { return h[n] }
@@ -306,9 +321,7 @@ func (g *Gate) differs(rep *Report, reported uint64, now meter.Instant) bool {
 		g.trial = new(trial)
 	}
 	g.trial.of = max(g.trial.of, of)
-	for i := range MaxTraits {
-		h.traits[i] = rep.Traits.Trait(i)
-	}
+	h.traits = hashesOf(rep.Traits)
 	if odd {
 		g.trial.odd++
 	}
