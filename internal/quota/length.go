@@ -37,7 +37,7 @@ type opening struct {
 func (l *length) began(sent meter.Instant, awaited bool) {
 	this := opening{sent, sent}
 	if l.clock {
-		this.after = max(l.after+l.shut, l.tried)
+		this.after = min(max(l.after+l.shut, l.tried), sent)
 	}
 	if took := sent - l.begun; l.begun > 0 && (awaited || sent-l.after < l.open) {
 		n := int64(l.windows) + 1
