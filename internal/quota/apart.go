@@ -222,8 +222,8 @@ func (r *Registry) divide(g *Gate, now meter.Instant) (parts []*Gate) {
 // IsDivided reports whether requests of the gate's family are distinguished in another way than when it was made.
 func (g *Gate) IsDivided() bool { return g.finer != g.Account.server.finer[g.family] }
 
-// Part returns the gate that a request with these traits passes which waits at a gate that is divided: that gate, if there is no room
-// for another.
+// Part returns the gate at which a request with these traits is to wait that has waited at g, which is divided: g itself, if there is no
+// room for another.
 func (r *Registry) Part(g *Gate, traits Traits, now meter.Instant) *Gate {
 	k := g.Account.Key
 	k.Apart, k.Family, k.Method, k.Credential, k.Traits = g.Account.Apart, g.family, g.method, g.credential, traits
