@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/limiter"
+	"github.com/httpthrottle/throttle/internal/quota"
 )
 
 // TryRoundTrip sends a request if its limits allow it now and no request waits before it. Otherwise it returns false and leaves the
@@ -83,6 +84,9 @@ func (t *Transport) Enqueue(req *http.Request, c *Claim) (*Ticket, error) {
 	t.prepare(o, req, &r, nil)
 	w := t.waiter(o, req, &r, hinted)
 	t.findGate(req, w)
+	if w.Gate != nil { // until Ticket.RoundTrip, the caller may change the request
+		w.Gate.Traits = quota.Fixed(w.Gate.Traits)
+	}
 	w.Claim = c.claim
 	if c.within >= 0 && (w.MaxWait < 0 || c.within < w.MaxWait) {
 		w.MaxWait = c.within

@@ -239,3 +239,58 @@ func sendClaimed(t *testing.T, by []*throttle.Transport, c *claimed) (sent int) 
 	}
 	return sent
 }
+
+// While a request waits, its traits say to which quota of the server it belongs. They are those of the time at which it was enqueued.
+func TestTheRequestOfATicketMayBeChangedWhileItWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const small, large = api + "/small", api + "/large"
+		left := map[string]chan string{small: make(chan string), large: make(chan string)}
+		limit := map[string]string{small: "25", large: "600"}
+		base := roundTripper(func(req *http.Request) (*http.Response, error) {
+			url := req.URL.String()
+			h := header("X-RateLimit-Limit", limit[url], "X-RateLimit-Remaining", <-left[url], "X-RateLimit-Reset", "60")
+			return &http.Response{StatusCode: 200, Header: h, Body: http.NoBody, Request: req}, nil
+		})
+		tr, err := throttle.New(base)
+		require.NoError(t, err)
+		get := func(url string) *http.Request {
+			req, err := http.NewRequestWithContext(t.Context(), "GET", url, nil)
+			require.NoError(t, err)
+			return req
+		}
+		send := func(url string) {
+			go func() { _, _ = tr.RoundTrip(get(url)) }()
+			synctest.Wait()
+		}
+		responds := func(url, n string) {
+			left[url] <- n
+			synctest.Wait()
+		}
+		send(large)
+		responds(large, "599")
+		for range 8 {
+			send(small)
+			send(large)
+		}
+		responds(small, "0")
+		req := get(small)
+		ticket, err := tr.Enqueue(req, nil)
+		require.NoError(t, err)
+		go func() { req.URL.Path = "/other" }()
+		for range 7 {
+			responds(large, "590")
+			responds(small, "0")
+		}
+		responds(large, "580")
+		time.Sleep(time.Minute - 1)
+		synctest.Wait()
+		select {
+		case <-ticket.Decided():
+			require.FailNow(t, "it is sent as one of the other quota")
+		default:
+		}
+		time.Sleep(1)
+		<-ticket.Decided()
+		ticket.Cancel()
+	})
+}

@@ -64,6 +64,7 @@ func TestAPanicLeavesNoBodyOpen(t *testing.T) {
 					assert.EqualValues(t, 1, response.closed.Load(), "the response's body")
 				}
 				assert.Zero(t, inFlight(tr.Limiter()))
+				require.NoError(t, tr.Shutdown(t.Context()), "no request is in flight")
 			})
 		})
 	}
@@ -81,6 +82,7 @@ func TestAPanicOfATicketLeavesNoBodyOpen(t *testing.T) {
 		require.NoError(t, err)
 		require.PanicsWithValue(t, "grant", func() { _, _ = ticket.RoundTrip(req) })
 		assert.EqualValues(t, 1, body.closed.Load())
+		require.NoError(t, tr.Shutdown(t.Context()), "no request is in flight")
 	})
 }
 

@@ -389,7 +389,7 @@ func (t *Transport) costOf(o *overrides, req *http.Request) int64 {
 // gateOf returns the gate of a request that waits.
 func (t *Transport) gateOf(req *http.Request) *quota.Key {
 	g := &quota.Key{Host: ByHost(req)}
-	t.kindOf(req, g, t.limiter.core.CountsModels(g.Host) || t.limiter.core.TriesModels(g.Host)) // it may count by model before the request is sent
+	t.kindOf(req, g, t.limiter.core.CountsModels(g.Host) || t.limiter.core.TriesModels(g.Host)) // the server may be found to count by model while it waits
 	key := t.keyOf(overridesOf(req.Context()), req)
 	policies := t.limiter.own()
 	for i := range policies {

@@ -122,12 +122,16 @@ func (l *Core) movedLocked(g *quota.Gate, m quota.Moved, now meter.Instant) {
 	if m.Parts == nil {
 		return
 	}
-	for _, a := range slices.Clone(g.Account.Server().Accounts()) {
+	server := g.Account.Server()
+	for _, a := range slices.Clone(server.Accounts()) {
 		for _, g := range slices.Clone(a.Waiting()) {
 			if g.IsDivided() {
 				l.divideLocked(g, now)
 			}
 		}
+	}
+	for _, a := range server.Accounts() { // once, and not for each request, because there may be many lines
+		l.replanGatesLocked(a)
 	}
 }
 
@@ -145,10 +149,8 @@ func (l *Core) divideLocked(g *quota.Gate, now meter.Instant) {
 			l.order.Move(in, &from.Point, &to.Needs().Point)
 			l.enteredLocked(to)
 			l.emptiedLocked(from, now)
-			l.replanLocked(to)
 		}
 	}
-	l.markLocked(from)
 }
 
 // applyLocked takes a response to a request that passed a gate.

@@ -101,8 +101,23 @@ type counting struct {
 	traits          hashes
 }
 
-// hashes are the traits of a request that has its response.
+// hashes are traits that need no request.
 type hashes [MaxTraits]uint64
+
+func hashesOf(t Traits) (h hashes) {
+	for n := range h {
+		h[n] = t.Trait(n)
+	}
+	return h
+}
+
+// Fixed returns the traits that a request has now, without its description, for one that may change; nil: it has none.
+func Fixed(t Traits) Traits {
+	if t == nil {
+		return nil
+	}
+	return hashesOf(t)
+}
 
 // Trait implements [Traits].
 func (h hashes) Trait(n int) uint64 { return h[n] }
@@ -207,8 +222,8 @@ func (r *Registry) divide(g *Gate, now meter.Instant) (parts []*Gate) {
 // IsDivided reports whether requests of the gate's family are distinguished in another way than when it was made.
 func (g *Gate) IsDivided() bool { return g.finer != g.Account.server.finer[g.family] }
 
-// Part returns the gate that a request with these traits passes which waits at a gate that is divided: that gate, if there is no room
-// for another.
+// Part returns the gate at which a request with these traits is to wait that has waited at g, which is divided: g itself, if there is no
+// room for another.
 func (r *Registry) Part(g *Gate, traits Traits, now meter.Instant) *Gate {
 	k := g.Account.Key
 	k.Apart, k.Family, k.Method, k.Credential, k.Traits = g.Account.Apart, g.family, g.method, g.credential, traits
@@ -306,18 +321,16 @@ func (g *Gate) differs(rep *Report, reported uint64, now meter.Instant) bool {
 		g.trial = new(trial)
 	}
 	g.trial.of = max(g.trial.of, of)
-	for i := range MaxTraits {
-		h.traits[i] = rep.Traits.Trait(i)
-	}
+	h.traits = hashesOf(rep.Traits)
 	if odd {
 		g.trial.odd++
 	}
 	trait := g.trial.next(h, 2+g.inFlight)
-	if trait >= 0 {
-		g.Account.server.refine(g.family, trait)
+	if trait >= 0 && g.Account.server.refine(g.family, trait) {
 		g.Account.group.mixed(g.family, now)
+		return true
 	}
-	if x := g.trial; trait < 0 && (x.n >= trialMost || x.n >= trialFew && x.odd <= 1) {
+	if x := g.trial; trait >= 0 || x.n >= trialMost || x.n >= trialFew && x.odd <= 1 {
 		if x.odd > 1 {
 			g.tries[x.of] = min(g.tries[x.of]+1, mostTries)
 		}
@@ -397,14 +410,15 @@ func (x *trial) shown(t int) float64 {
 }
 
 // refine has requests of a family be distinguished by another trait. It replaces those before, which may have differed with it by chance;
-// if one of these is found again, both count.
-func (s *Server) refine(family uint64, trait int) {
+// if one of these is found again, both count. It reports whether that changes anything: no more families than maxFiner are divided.
+func (s *Server) refine(family uint64, trait int) bool {
 	if s.finer == nil {
 		s.finer = make(map[uint64]finer)
 	}
 	f := s.finer[family]
+	was := f
 	if len(s.finer) >= maxFiner && f == (finer{}) {
-		return
+		return false
 	}
 	if f.found>>trait&1 == 0 {
 		f.by = 0
@@ -413,6 +427,7 @@ func (s *Server) refine(family uint64, trait int) {
 	f.found |= f.by
 	s.finer[family] = f
 	s.byModel = s.byModel || trait == traitModel
+	return f != was
 }
 
 // notes keeps what a response reports.

@@ -110,6 +110,23 @@ func TestATraitReplacesThoseThatMayHaveDifferedWithItByChance(t *testing.T) {
 	require.EqualValues(t, 1<<item|1<<part|1<<4, s.finer[family].found)
 }
 
+// Where no more families can be divided, a trial that has found a trait ends as one that has found none.
+func TestATrialEndsAlsoWhereNoMoreFamiliesCanBeDivided(t *testing.T) {
+	r := NewRegistry(50, 1)
+	k := at("h", 1)
+	g := responds(r, k, 0, counts(600, 599, time.Hour))
+	for family := range uint64(maxFiner) {
+		g.Account.server.refine(family+2, traitModel)
+	}
+	for i := range int64(500) {
+		k.Traits = tagged{uint64(i % 2), 3, 7}
+		require.Same(t, g, responds(r, k, i, counts([]int64{25, 600}[i%2], 20, time.Hour)))
+	}
+	require.NotContains(t, g.Account.server.finer, k.Family)
+	require.GreaterOrEqual(t, g.tries[ofLimits], int8(2))
+	require.Empty(t, r.check(0))
+}
+
 // Requests come back one by one, so counts rise now and then. Trials that find nothing become rare, but a server that begins to count by
 // model is noticed after any number of them.
 func TestATrialThatFindsNothingDelaysTheNext(t *testing.T) {

@@ -23,7 +23,7 @@ type length struct {
 	tried   meter.Instant // when a request of this window was refused after the last one that was accepted; 0: none was
 	windows int32         // from first to this one; 0: there is no first
 	clock   bool          // one was longer than those before, so they begin with the clock
-	early   int8          // windows that had ended by the time of such a try, since a request was refused
+	early   int8          // windows since the last refusal that had ended by an early try
 }
 
 // An opening is when a window began.
@@ -37,7 +37,7 @@ type opening struct {
 func (l *length) began(sent meter.Instant, awaited bool) {
 	this := opening{sent, sent}
 	if l.clock {
-		this.after = max(l.after+l.shut, l.tried)
+		this.after = min(max(l.after+l.shut, l.tried), sent)
 	}
 	if took := sent - l.begun; l.begun > 0 && (awaited || sent-l.after < l.open) {
 		n := int64(l.windows) + 1

@@ -117,3 +117,23 @@ func TestWindowsThatBeginWithTheClockAreRarelyAskedTooEarly(t *testing.T) {
 	require.Less(t, refused, clients*windows*4/10)
 	require.Less(t, late, clients*windows*lasts/25)
 }
+
+// Windows that begin with the clock may become shorter than requests that were refused have shown, or begin anew when the server does.
+func TestNoWindowIsExpectedToEndBeforeItsFirstRequest(t *testing.T) {
+	dice := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		var l length
+		at := second
+		l.began(at, false)
+		for range 40 {
+			if lasts := (1 + dice.Int64N(20)) * second; dice.IntN(4) > 0 {
+				at, _ = l.play(at, lasts)
+			} else {
+				at += lasts
+				l.began(at, false)
+			}
+			require.LessOrEqual(t, l.after, at)
+			require.GreaterOrEqual(t, l.end(), at)
+		}
+	}
+}
