@@ -177,22 +177,48 @@ func (f *fleet) scarce() bool {
 	return false
 }
 
-// odd returns how many slots there are at some time, if they cannot be divided evenly then; 0: they can be at any time.
-func (f *fleet) odd(i int) int64 {
+// odd returns how many slots and processes there are at some time, if the slots cannot be divided evenly then; 0: they can be at any time.
+func (f *fleet) odd(i int) (slots, processes int64) {
 	l := f.limits[i]
+	if l.kind != "slots" || !l.shared {
+		return 0, 0
+	}
 	least, most := f.percents(i)
-	for _, percent := range []int64{least, most} {
-		if n := l.of(percent).n; l.kind == "slots" && l.shared && n%int64(f.size()) > 0 {
-			return n
+	for _, processes := range f.sizes() {
+		for _, percent := range []int64{least, most} {
+			if n := l.of(percent).n; n%processes > 0 {
+				return n, processes
+			}
 		}
 	}
-	return 0
+	return 0, 0
+}
+
+// sizes returns how many processes there are in all, and each time that one has left.
+func (f *fleet) sizes() []int64 {
+	all, at := []int64{int64(f.size())}, f.lasts
+	for _, left := range f.processes {
+		if left.gone == at { // so have those of its crew
+			continue
+		}
+		at = left.gone
+		n := int64(0)
+		for _, p := range f.processes {
+			if p.from <= left.gone && left.gone < p.gone {
+				n++
+			}
+		}
+		if n > 0 {
+			all = append(all, n)
+		}
+	}
+	return all
 }
 
 // turns returns for how long a process keeps a slot that goes around, how long that is unused until the next one has it, and which part of
 // the slots go around; 0: there is one for each.
 func (f *fleet) turns(i int) (turn, gap time.Duration, around float64) {
-	n, p := f.odd(i), int64(f.size())
+	n, p := f.odd(i)
 	if n == 0 {
 		return 0, 0, 0
 	}

@@ -188,6 +188,13 @@ func (f *fleet) use(i int, in span, thirsty []*process) (used, rate float64) {
 			had += float64(s.cost)
 		}
 	}
+	if l.shared && l.windows() { // of those that always want more, checkUse takes off the time
+		for _, lost := range f.lost {
+			if lost.at >= in.from && lost.at < in.to && !slices.Contains(thirsty, lost.process) {
+				had += float64(lost.tokens[f.name(i)])
+			}
+		}
+	}
 	if l.shared && (l.kind == "bucket" || l.kind == "pace") { // what a request was promised is unused when it gives up
 		for _, m := range f.missed {
 			if m.until < never && m.at >= in.from && m.at < in.to {

@@ -15,5 +15,15 @@
 //   - table_test.go: a table of fleets of several sizes and rates.
 //   - shrink_test.go: how a world that fails is made smaller.
 //
+// A world has one to three limits: buckets, paces, sliding and fixed windows of 1 to 10 s, and slots, shared or of each process, of all
+// requests or of each of up to five keys. It has one to three kinds of processes, 1 to 100 in all, which may join and leave, are at some
+// distance from the store, and may set half to twice the limits' numbers. Their callers send one request after the other, at a rate or in
+// bursts, which cost up to 5, and may have deadlines and maximum waits. There may be lost responses of the store, and a server with a limit of
+// its own that refuses. Up to three twists happen: a hold, a roll-out, an outage, a lost state, a store that moves, a process that stands still
+// or is killed, late timers, and refusals by mistake.
+//
+// Worlds of 30 s have no calendar windows, no windows of a minute or longer, and no outages of more than 8 s. Slots whose state is lost are
+// drawn in internal/limiter/slots_lost_test.go. Not drawn are learned limits and servers that report quotas in headers.
+//
 // A new finding is a new dimension, in most cases a new twist: a type with four methods and its entry in the table.
 package worlds

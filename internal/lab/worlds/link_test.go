@@ -87,8 +87,14 @@ func (l *line) Lease(ctx context.Context, asks []store.Ask) (leases []store.Leas
 	k.set(func() { k.longest = max(k.longest, there+back) })
 	if lose := chance(call, l.lossy); lose || err == errHangs {
 		if lose {
+			tokens := make(map[string]int64)
+			for i, lease := range leases {
+				for j, part := range lease.Parts {
+					tokens[asks[i].Parts[j].Budget.Limit] += part.Tokens
+				}
+			}
 			l.mu.Lock()
-			l.lost = append(l.lost, lost{l.process, l.now()})
+			l.lost = append(l.lost, lost{l.process, l.now(), tokens})
 			l.mu.Unlock()
 		}
 		<-ctx.Done()

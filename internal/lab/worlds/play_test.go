@@ -81,6 +81,7 @@ type missed struct {
 type lost struct {
 	process *process
 	at      time.Duration
+	tokens  map[string]int64 // that were leased, of each limit by its name
 }
 
 // play plays a world and returns it as it was at its end.

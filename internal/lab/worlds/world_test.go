@@ -90,9 +90,6 @@ type dimension struct {
 }
 
 // dimensions are drawn in this order, and each sees what those before it have drawn.
-//
-// Not drawn yet, because what is known to be wrong there is being mended: windows of minutes and longer beside short ones, slots whose
-// state was lost or that were out of reach for longer than 10 s, and shared fixed windows of processes that are late.
 var dimensions = []dimension{
 	{"limits", drawLimits},
 	{"crews", drawCrews},
