@@ -64,7 +64,7 @@ func (c *Claim) Granted(t *Ticket) bool { return t.waiter != nil && c.claim.Winn
 // which no request waits.
 //
 // With a Claim, the request waits at several Transports. Cancel the Tickets that are not granted: they are counted neither as canceled nor
-// as rejected. Without one (nil), it waits here alone.
+// as rejected. If Done is closed already, the Ticket is neither granted nor rejected. Without a Claim (nil), the request waits here alone.
 func (t *Transport) Enqueue(req *http.Request, c *Claim) (*Ticket, error) {
 	t.mustBeMade()
 	if t.limiter.dry {
@@ -128,7 +128,7 @@ func (t *Ticket) RoundTrip(req *http.Request) (*http.Response, error) {
 			resp, _, err := c.by.sendWaited(overridesOf(req.Context()), req, w, &at)
 			return resp, err
 		}
-	case winner == nil && w.Rejected():
+	case winner == nil && core.RefusalOf(w) != nil:
 		rejected, err = true, core.Refuse(req.Context(), w)
 	default:
 		t.leave()
@@ -139,10 +139,14 @@ func (t *Ticket) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // Rejection returns how long it would have been until the Ticket of a Transport could have been granted, and reports whether it was
-// rejected. Call it once Done of the [Claim] is closed, and none of its Tickets is granted.
+// rejected. Once Done of the [Claim] is closed, and none of its Tickets is granted, that stays so.
 func (t *Ticket) Rejection() (wait time.Duration, rejected bool) {
-	if t.claimed == nil || !t.waiter.Rejected() {
+	if t.claimed == nil {
 		return 0, false
 	}
-	return t.waiter.Wait(), true
+	r := t.limiter.core.RefusalOf(t.waiter)
+	if r == nil {
+		return 0, false
+	}
+	return r.Wait, true
 }

@@ -34,7 +34,7 @@ import (
 type Member struct {
 	Name      string              // for errors and Sticky; another one for each member
 	Transport *throttle.Transport // with limits of its own, and a base that sets its key or host
-	Weight    int                 // its share of the requests that several members could send immediately, about as quickly; 0 stands for 1
+	Weight    int                 // its share of the requests that several members could send immediately, about as quickly; 0 stands for 1, and the most is 1,000,000
 
 	// After is for members that are dearer than others: this one gets only requests that no member with a shorter After can send within
 	// that time. The default is 0.
@@ -123,6 +123,9 @@ func check(members []Member) error {
 		}
 		if m.Weight < 0 {
 			faults = append(faults, fmt.Errorf("pool: member %q: Weight %d is negative", m.Name, m.Weight))
+		}
+		if m.Weight > mostWeight {
+			faults = append(faults, fmt.Errorf("pool: member %q: Weight %d is more than %d", m.Name, m.Weight, mostWeight))
 		}
 		if m.After < 0 {
 			faults = append(faults, fmt.Errorf("pool: member %q: After %v is negative", m.Name, m.After))

@@ -306,6 +306,8 @@ pool: member 1: another member has the name "a"
 pool: member 2 ("c"): the Transport is nil
 pool: member "c": Weight -1 is negative
 pool: member "c": After -1ns is negative`)
+	_, err = pool.New([]pool.Member{{Name: "a", Transport: m.Transport, Weight: 1_000_001}})
+	require.EqualError(t, err, `pool: member "a": Weight 1000001 is more than 1000000`)
 	_, err = pool.New([]pool.Member{m}, nil, pool.Sticky(nil, 0), pool.Sticky(func(*http.Request) string { return "" }, -1))
 	require.EqualError(t, err, `pool: an Option is nil
 pool: Sticky: the function is nil

@@ -56,6 +56,7 @@ func TestMembersComeAndGoUnderLoad(t *testing.T) {
 	var members []pool.Member
 	for i := range 5 {
 		members = append(members, member(t, fmt.Sprint(i), s, throttle.WithLimit(throttle.TokenBucket(300, time.Second, throttle.Burst(1)), throttle.InFlight(2, throttle.Name("slots")))))
+		members[i].After = time.Duration(i%3) * 2 * time.Millisecond // so that some waits end without a grant
 	}
 	p := of(t, members)
 	var done atomic.Bool

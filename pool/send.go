@@ -129,6 +129,7 @@ func (p *Pool) sendBy(req *http.Request, set *set, tried []*state, start time.Ti
 			if by, resp, err = p.step(req, set, tried, tier{mask: set.home(key, usable), after: -1, within: p.within}, start, now); err != errLater {
 				return by, resp, err
 			}
+			now = p.now() // the request may have waited
 		}
 	}
 	for t := (tier{}); ; now = p.now() {

@@ -31,8 +31,10 @@ type mask uint64
 // never is a time that does not come.
 const never time.Duration = math.MaxInt64
 
-// mostMembers is how many members a Pool has at most.
-const mostMembers = 64
+const (
+	mostMembers = 64        // of a Pool
+	mostWeight  = 1_000_000 // the sum is an int on all platforms
+)
 
 // A tier is members that may send a request which no member of the tier before could send in time. It has all of those, too.
 type tier struct {

@@ -126,6 +126,50 @@ func TestASlowMemberIsLeft(t *testing.T) {
 	}
 }
 
+// The time that a request has waited for the member of its key is none that the next member takes.
+func TestAWaitForTheMemberOfAKeyIsNoLatency(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		members, servers := changings(t, 3, 200*time.Millisecond, limit(throttle.InFlight(1)))
+		p := of(t, members, pool.Sticky(func(r *http.Request) string { return r.Header.Get("K") }, 5*time.Second))
+		send := func(key string) {
+			req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://api.example.com/", nil)
+			req.Header.Set("K", key)
+			_, err := p.RoundTrip(req)
+			assert.NoError(t, err)
+		}
+		for range 50 {
+			send("") // each shows how long it takes
+		}
+		for _, s := range servers {
+			s.latency.Store(int64(time.Minute))
+		}
+		var all sync.WaitGroup
+		all.Go(func() { send("k") })
+		synctest.Wait()
+		for _, s := range servers {
+			s.latency.Store(int64(200 * time.Millisecond))
+		}
+		start := time.Now()
+		send("k")
+		require.Equal(t, 5200*time.Millisecond, time.Since(start))
+		var before [3]int64
+		for i, s := range servers {
+			before[i] = s.sent.Load()
+		}
+		for range 40 {
+			send("")
+		}
+		used := 0
+		for i, s := range servers {
+			if s.sent.Load() > before[i] {
+				used++
+			}
+		}
+		assert.Equal(t, 2, used)
+		all.Wait()
+	})
+}
+
 // A request waits for a quick member if it is responded to sooner than by a slow one that could send it now.
 func TestARequestIsSentWhereItIsRespondedToFirst(t *testing.T) {
 	const takes, slow = 200 * time.Millisecond, 4 * time.Second

@@ -20,6 +20,7 @@ type wait struct {
 	start  time.Time
 	claim  *throttle.Claim
 	places []place
+	undone bool // it was granted by a member that was removed at that instant
 	faults []error
 }
 
@@ -54,7 +55,7 @@ func (w *wait) wait(set *set) (by *member, resp *http.Response, err error) {
 	case granted:
 		resp, err = w.pool.redeem(at, w.req)
 		return &at.member, resp, err
-	case at == nil && (len(w.places) > 0 || len(w.faults) == 0):
+	case at == nil && (w.undone || len(w.places) > 0 || len(w.faults) == 0):
 		return nil, nil, errChanged
 	case w.tier.within >= 0:
 		return nil, nil, errLater
@@ -97,7 +98,7 @@ func (w *wait) decided() (at *place, granted bool) {
 	}
 	for i := range w.places {
 		d, rejected := w.places[i].ticket.Rejection()
-		if !rejected {
+		if w.undone || !rejected {
 			return nil, false
 		}
 		if at == nil || d < least {
@@ -139,6 +140,7 @@ func (w *wait) move(set *set) {
 		gone := set.index(p.Transport) < 0 && !w.claim.Granted(p.ticket)
 		if gone {
 			p.ticket.Cancel()
+			w.undone = w.undone || w.claim.Granted(p.ticket)
 		}
 		return gone
 	})

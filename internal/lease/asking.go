@@ -210,7 +210,7 @@ func (m *Leased) reach() time.Duration {
 	if !m.promises() || m.latest.processes < 2 {
 		return own
 	}
-	return max(own, time.Duration(min(-m.latest.left/m.rate.PerSecond()*float64(time.Second), float64(farthest))))
+	return time.Duration(max(float64(own), min(-m.latest.left/m.rate.PerSecond()*float64(time.Second), float64(farthest))))
 }
 
 // ownReach returns how far ahead this process needs tokens by its own distance.

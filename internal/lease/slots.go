@@ -116,9 +116,7 @@ func (m *LeasedSlots) Advance(_, now meter.Instant) {
 	if now >= m.void && m.leased > 0 && !m.under { // the response to an ask shows whether they are void
 		m.leased, m.lost = 0, m.used
 	}
-	if m.idle() <= 0 {
-		m.low = 0
-	}
+	m.low = max(0, min(m.low, m.idle()))
 	if now >= m.kept && m.low == 0 {
 		m.kept = meter.Never
 		m.watch(now)

@@ -293,6 +293,22 @@ func TestSlotsThatOthersHaveAreNotUsedAgain(t *testing.T) {
 	b.is("others get no more", b.other(4, 1).Tokens, 0)
 }
 
+// Slots that others have by the response are no unused ones, so the slots of requests in flight stay.
+func TestSlotsThatOthersHaveAreNotGivenBackAgain(t *testing.T) {
+	b := newSlotBench(t, 5)
+	b.question(waiting(5))
+	b.take(2)
+	kept := b.now + 100*ms
+	b.book = store.NewBook()
+	b.is("granted", b.other(0, 2).Tokens, 2)
+	_, got := b.question(Demand{})
+	b.is("over", got.Over, 2)
+	b.is("the next ask", b.next(Demand{}), kept)
+	b.now = kept
+	part, _ := b.question(Demand{})
+	b.is("held", part.Held, 2)
+}
+
 func TestAProcessAloneReportsThatItMayHaveASlot(t *testing.T) {
 	b := newSlotBench(t, 6)
 	b.Alone(b.now, b.Local(b.now, 3), false, new(uint64))

@@ -35,6 +35,16 @@ func (c *Claim) Seal() { c.drop() }
 // take claims the request for w, and reports whether w was the first.
 func (c *Claim) take(w *Waiter) bool { return c.winner.CompareAndSwap(nil, w) }
 
+// join notes another Waiter. It reports false if none can be granted any more.
+func (c *Claim) join() bool {
+	for n := c.open.Load(); n > 0; n = c.open.Load() {
+		if c.open.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+	return false
+}
+
 // drop notes that a Waiter cannot be granted any more.
 func (c *Claim) drop() {
 	if c.open.Add(-1) == 0 {
@@ -48,15 +58,20 @@ func (c *Claim) finish() {
 	}
 }
 
-// EnqueueClaimed is Enqueue for a request that waits in other Cores, too. The error is never a refusal: see Refuse.
+// EnqueueClaimed is Enqueue for a request that waits in other Cores, too. The error is never a refusal: see Refuse. If Done is closed
+// because none can grant the request any more, this one does not either, and does not refuse it: the owner may have acted on that.
 func (l *Core) EnqueueClaimed(ctx context.Context, w *Waiter) (waits bool, err error) {
 	w.decided = w.Claim.done
-	w.Claim.open.Add(1)
+	if !w.Claim.join() {
+		w.verdict, w.at = left, meter.Never
+		return false, nil
+	}
 	waits, err = l.Enqueue(ctx, w)
 	switch {
+	case waits: // tell ends it, once all is noted of the grant
 	case w.Claim.Winner() == w:
 		w.Claim.finish()
-	case !waits:
+	default:
 		w.Claim.drop()
 	}
 	return waits, err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/limiter"
+	"github.com/httpthrottle/throttle/internal/meter"
 )
 
 // claim enqueues a request of cost 1 in each Core, as one that may be granted by any of them.
@@ -89,7 +90,7 @@ func TestARefusalOfAClaimIsReportedOnceNoCoreGrantsIt(t *testing.T) {
 
 		c, all := claim(t, time.Second, cores...)
 		require.True(t, all[0].Rejected())
-		require.Equal(t, time.Hour, all[0].Wait())
+		require.Equal(t, time.Hour, slow.RefusalOf(all[0]).Wait)
 		<-c.Done()
 		require.Same(t, all[1], c.Winner())
 		require.Zero(t, slow.counts().rejected())
@@ -124,6 +125,17 @@ func TestAClaimThatIsLeftIsDone(t *testing.T) {
 		require.False(t, <-waiting)
 		require.Nil(t, c.Winner())
 		require.Zero(t, l.counts().Waiting)
+		l.check()
+
+		late := l.waiter(ask{})
+		late.Claim, late.MaxWait = c, -1
+		waits, err := l.EnqueueClaimed(t.Context(), late)
+		require.NoError(t, err)
+		require.False(t, waits, "it comes too late")
+		require.False(t, late.Rejected())
+		require.Equal(t, meter.Never, l.DueOf(late))
+		sleep(2 * time.Hour)
+		require.Nil(t, c.Winner())
 		l.check()
 	})
 }

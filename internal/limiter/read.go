@@ -92,6 +92,13 @@ func (l *Core) DueOf(w *Waiter) meter.Instant {
 	return due
 }
 
+// RefusalOf returns why w was rejected; nil: it was not, so far.
+func (l *Core) RefusalOf(w *Waiter) *Refusal {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return w.refusal
+}
+
 // WaitsFor returns what w waits for last, as far as is known, and since when. It reports false if w does not wait.
 func (l *Core) WaitsFor(w *Waiter) (at Place, since, due meter.Instant, ok bool) {
 	l.mu.Lock()

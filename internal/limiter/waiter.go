@@ -86,9 +86,6 @@ func (w *Waiter) Decided() <-chan struct{} { return w.decided }
 // Rejected reports whether the request was rejected, once it does not wait any more.
 func (w *Waiter) Rejected() bool { return w.refusal != nil }
 
-// Wait returns after how long the request could have been granted. It must have been rejected.
-func (w *Waiter) Wait() time.Duration { return w.refusal.Wait }
-
 // Take moves the request of w, which was granted, to r.
 func (w *Waiter) Take(r *Request) {
 	r.User, r.Mark = w.user, w.mark
