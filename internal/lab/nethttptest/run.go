@@ -144,19 +144,23 @@ func (r *results) again(lost []test, args []string) error {
 	for _, t := range lost {
 		names = append(names, "^"+t.top()+"$")
 	}
-	const times = 100
-	args = slices.Concat(args, []string{fmt.Sprintf("-count=%d", times), "-run=" + strings.Join(slices.Compact(names), "|")})
-	with, err := goTest(r.mode, args, []string{lost[0].pkg})
-	if err != nil {
-		return err
-	}
-	control, err := goTest("control", args, []string{lost[0].pkg})
-	if err != nil {
-		return err
+	const times, rounds = 100, 10
+	args = slices.Concat(args, []string{fmt.Sprintf("-count=%d", times/rounds), "-run=" + strings.Join(slices.Compact(names), "|")})
+	passed := map[string]map[test]int{r.mode: {}, "control": {}}
+	for range rounds { // in turns, because the machine has other work now and then
+		for mode, sum := range passed {
+			round, err := goTest(mode, args, []string{lost[0].pkg})
+			if err != nil {
+				return err
+			}
+			for t, n := range round.passed {
+				sum[t] += n
+			}
+		}
 	}
 	var faults []error
 	for _, t := range lost {
-		n, m := with.passed[t], control.passed[t]
+		n, m := passed[r.mode][t], passed["control"][t]
 		verdict := fmt.Sprintf("%s: %s: %s failed; again, it passed %d times of %d, with the control %d times", r.mode, t.pkg, t.name, n, times, m)
 		fmt.Println(verdict)
 		if isWorse(n, m, times) {
