@@ -74,12 +74,12 @@ const (
 // leased are used in any case.
 //
 // The tokens of an InFlight limit are slots. When a request ends, the next request of its process takes its slot. A slot that
-// was unused for 100 to 200 ms is returned to the store. If other processes wait,
-// so is each slot above the process's even share when its request ends. A process renews its slots every 3 s. If it dies or
-// cannot reach the store, its slots are free for others 10 s after its latest call. So if a process is stopped or disconnected
-// for longer than that while its requests continue, more than n requests are in flight until they end. Afterwards the process
-// takes no slots until the store has some. A request that takes several slots needs them free at the same instant; requests of
-// other processes that take fewer may be sent before it.
+// was unused for 100 to 200 ms goes back to the store, unless a waiting request will use it soon and no other process waits.
+// While other processes wait, each slot above the process's even share goes back when its request ends. A process renews its
+// slots every 3 s. If it dies or cannot reach the store, its slots are free for others 10 s after its latest call. So if a
+// process is stopped or disconnected for longer than that while its requests continue, more than n requests are in flight until
+// they end. Afterwards the process takes no slots until the store has some. A request that takes several slots needs them free
+// at the same instant; requests of other processes that take fewer may be sent before it.
 //
 // Shared does not work with [WithDryRun]. [Limiter.Snapshot] omits shared budgets, because the store keeps them.
 func Shared(s store.Store, opts ...SharedOption) LimitOption {
