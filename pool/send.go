@@ -37,7 +37,7 @@ func (r *retrying) RoundTrip(req *http.Request) (*http.Response, error) {
 func (p *Pool) roundTrip(req *http.Request, next func(*http.Request, *http.Response, error) *http.Request) (*http.Response, error) {
 	var tried []*state
 	var unreached []error
-	for start := time.Now(); ; {
+	for start := p.now(); ; {
 		by, resp, err := p.send(req, tried, start)
 		if by == nil {
 			return resp, err
@@ -112,7 +112,7 @@ var (
 )
 
 // send sends a request once, and returns the member that it was sent by; nil: none.
-func (p *Pool) send(req *http.Request, tried []*state, start time.Time) (by *member, resp *http.Response, err error) {
+func (p *Pool) send(req *http.Request, tried []*state, start time.Duration) (by *member, resp *http.Response, err error) {
 	for err = errChanged; err == errChanged; {
 		set := p.set.Load()
 		by, resp, err = p.sendBy(req, set, tried, start)
@@ -121,7 +121,7 @@ func (p *Pool) send(req *http.Request, tried []*state, start time.Time) (by *mem
 }
 
 // sendBy is send for the members of a set, tier after tier. The error is errChanged if they were replaced.
-func (p *Pool) sendBy(req *http.Request, set *set, tried []*state, start time.Time) (by *member, resp *http.Response, err error) {
+func (p *Pool) sendBy(req *http.Request, set *set, tried []*state, start time.Duration) (by *member, resp *http.Response, err error) {
 	now := p.now()
 	usable := set.usable(tried, now)
 	if p.sticky != nil {
@@ -141,7 +141,7 @@ func (p *Pool) sendBy(req *http.Request, set *set, tried []*state, start time.Ti
 }
 
 // step sends a request by a member of a tier. The error is errLater if none can in time, and there is another tier.
-func (p *Pool) step(req *http.Request, set *set, tried []*state, t tier, start time.Time, now time.Duration) (by *member, resp *http.Response, err error) {
+func (p *Pool) step(req *http.Request, set *set, tried []*state, t tier, start, now time.Duration) (by *member, resp *http.Response, err error) {
 	for rest := t.slow; rest != 0; rest &= rest - 1 {
 		if by = &set.members[rest.first()]; by.toCheck(now) {
 			if resp, sent, err := p.tryBy(by, req, now); sent {

@@ -17,7 +17,7 @@ type wait struct {
 	req    *http.Request
 	tried  []*state
 	tier   tier
-	start  time.Time
+	start  time.Duration // when the request came
 	claim  *throttle.Claim
 	places []place
 	undone bool // it was granted by a member that was removed at that instant
@@ -35,7 +35,7 @@ type place struct {
 func (w *wait) wait(set *set) (by *member, resp *http.Response, err error) {
 	within := w.tier.within
 	if within >= 0 {
-		within = max(0, within-time.Since(w.start))
+		within = max(0, within-(w.pool.now()-w.start))
 	}
 	w.claim = throttle.NewClaim(within)
 	for i, m := range set.members {
