@@ -96,12 +96,12 @@ func (l *Core) play(r *Request, w *Waiter) (*play, error) {
 		if c.find() {
 			s = p.copyLocked(c.Bucket)
 		} else {
-			rate, burst := c.Limit.Terms(rateAt(rates, i))
-			s = p.stage(c.Limit, c.Key, l.standIn(c.Limit, rate, burst, now))
-			p.least = p.least || c.Limit.Supply != nil
+			rate, burst := c.Limit().Terms(rateAt(rates, i))
+			s = p.stage(c.Limit(), c.Key, l.standIn(c.Limit(), rate, burst, now))
+			p.least = p.least || c.Limit().Supply != nil
 		}
 		cost := c.Cost
-		if c.Limit.Clamps {
+		if c.Limit().Clamps {
 			cost = min(cost, s.Most())
 		}
 		p.points, p.costs = append(p.points, s), append(p.costs, cost)

@@ -158,7 +158,7 @@ func (l *Core) refusalOfShut(charges []Charge) *Refusal {
 	r := &Refusal{Reason: bucket.ReasonShutdown, Limit: l.Limits[0], Wait: math.MaxInt64}
 	if len(charges) > 0 {
 		c := &charges[0]
-		r.Limit, r.Key, r.Cost = c.Limit, c.Key, c.Cost
+		r.Limit, r.Key, r.Cost = c.Limit(), c.Key, c.Cost
 	}
 	return r
 }

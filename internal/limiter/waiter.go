@@ -100,7 +100,7 @@ func (w *Waiter) Take(r *Request) {
 	}
 	for i, cost := range w.in.Costs {
 		b, c := w.bucketAt(i), r.add()
-		c.Limit, c.Key, c.Bucket, c.Cost, c.Paid = b.Limit, b.Key, b, cost, w.paid()[i]
+		c.Bucket, c.Key, c.Cost, c.Paid = b, b.Key, cost, w.paid()[i]
 		if w.lowered {
 			c.share = w.charges[i].share
 		}
@@ -115,14 +115,14 @@ func (w *Waiter) enter() {
 		in.Last = meter.Never
 	}
 	for i := range w.charges {
-		li := w.charges[i].Limit
+		li := w.charges[i].Limit()
 		open = open && (li.Open || li.Gates)
 		w.lowered = w.lowered || li.Lowers
 	}
 	if w.Gate != nil {
 		w.traits = w.Gate.Traits
 	}
-	if last := w.charges[n-1]; last.Limit.Gates && !open { // without limits, only requests of one gate wait in one line
+	if last := w.charges[n-1]; last.Limit().Gates && !open { // without limits, only requests of one gate wait in one line
 		in.Gate = &last.Bucket.Needs().Point
 		n--
 	}
