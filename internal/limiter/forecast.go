@@ -89,7 +89,7 @@ func (l *Core) play(r *Request, w *Waiter) (*play, error) {
 	l.dueLocked(now)
 	p := &play{now: now, all: make(map[*bucket.Bucket]*stage)}
 	w.bind(context.Background(), l.deadlineAge, now)
-	p.in = order.Waiter{Rank: w.rank, Last: meter.Never, Caller: w.in.Caller, Weight: max(1, w.in.Weight)}
+	p.in = order.Waiter{Rank: w.in.Rank, Last: meter.Never, Caller: w.in.Caller, Weight: max(1, w.in.Weight)}
 	for i := range charges {
 		c := &charges[i]
 		var s *stage

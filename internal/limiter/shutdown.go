@@ -192,7 +192,7 @@ func (l *Core) waitersOf(of *User) (all []*Waiter) {
 		}
 	}
 	slices.Reverse(all)
-	slices.SortStableFunc(all, func(a, b *Waiter) int { return cmp.Compare(b.rank, a.rank) })
+	slices.SortStableFunc(all, func(a, b *Waiter) int { return cmp.Compare(b.in.Rank, a.in.Rank) })
 	return all
 }
 
