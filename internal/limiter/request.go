@@ -176,11 +176,12 @@ func (c *Charge) Limit() *bucket.Limit { return c.Bucket.Limit }
 func (c *Charge) find() bool {
 	li := c.Limit()
 	if c.Key != "" && !li.Gates { // otherwise it has its bucket from the beginning
-		c.Bucket = li.Find(c.Key, c.byHost)
-		if c.Bucket == nil {
-			c.Bucket = li.Single
+		b := li.Find(c.Key, c.byHost)
+		if b == nil {
+			c.Bucket = li.Single // it may have been forgotten
 			return false
 		}
+		c.Bucket = b
 	}
 	if li.Lowers && c.share == 0 {
 		c.lower()
