@@ -250,7 +250,7 @@ func (l *Limiter) wait(ctx context.Context, w *limiter.Waiter) error {
 		return err
 	}
 	l.show(ctx, w)
-	return l.core.Await(ctx, w)
+	return l.core.Await(ctx, nil, w)
 }
 
 // show lets the Receipt of a context see that a request waits.

@@ -154,7 +154,7 @@ func (b *body) say() {
 	for i := range b.costs {
 		if c := &b.costs[i]; b.says(c) {
 			at := &b.grant.request.Charges()[c.charge]
-			observerOf(&b.grant.request).settled(SettleEvent{Place{b.grant.request.Context, at.Limit.Name, at.Key}, c.charged, c.cost})
+			observerOf(&b.grant.request).settled(SettleEvent{Place{b.grant.request.Context, at.Limit().Name, at.Key}, c.charged, c.cost})
 		}
 	}
 }
@@ -209,7 +209,7 @@ func (t *Transport) settleByHeaders(req *http.Request, resp *http.Response, r *l
 	charges := r.Charges()
 	for i := range charges {
 		c := &charges[i]
-		policy := t.limiter.policyOf(c.Limit)
+		policy := t.limiter.policyOf(c.Limit())
 		if f := policy.settles; f != nil {
 			if cost, ok := f(req, resp); ok {
 				t.limiter.settleWith(r, i, cost, a)
@@ -217,7 +217,7 @@ func (t *Transport) settleByHeaders(req *http.Request, resp *http.Response, r *l
 			}
 		}
 		switch {
-		case c.Limit.Frees:
+		case c.Limit().Frees:
 			c.Kept = !policy.untilHeaders && !isEmpty(req, resp)
 			slots = slots || c.Kept
 		case policy.costAt == nil:
@@ -251,7 +251,7 @@ func (b *body) watch(resp *http.Response, costs int) {
 	charges := b.grant.request.Charges()
 	for i := range charges {
 		if c := &charges[i]; c.ByBody {
-			policy := b.grant.limiter.policyOf(c.Limit)
+			policy := b.grant.limiter.policyOf(c.Limit())
 			b.costs = append(b.costs, bodyCost{charge: i, finder: policy.costAt.Finder(form), by: policy.costBy})
 		}
 	}

@@ -80,9 +80,9 @@ func (t *Transport) Enqueue(req *http.Request, c *Claim) (*Ticket, error) {
 	}
 	o := overridesOf(req.Context())
 	r := limiter.Request{User: t.user, Context: req.Context()}
-	hinted := t.isHinted()
 	t.prepare(o, req, &r, nil)
-	w := t.waiter(o, req, &r, hinted)
+	w := r.Waiter()
+	t.prepareToWait(o, req, w)
 	t.findGate(req, w)
 	if w.Gate != nil { // until Ticket.RoundTrip, the caller may change the request
 		w.Gate.Traits = quota.Fixed(w.Gate.Traits)
@@ -122,7 +122,8 @@ func (t *Ticket) RoundTrip(req *http.Request) (*http.Response, error) {
 	switch winner := c.claim.claim.Winner(); {
 	case winner == w:
 		if c.waits {
-			err = core.Await(req.Context(), w)
+			//lint:ignore SA1019 http.Client sets Cancel with its Timeout
+			err = core.Await(req.Context(), req.Cancel, w)
 		}
 		if err == nil {
 			resp, _, err := c.by.sendWaited(overridesOf(req.Context()), req, w, &at)

@@ -37,16 +37,10 @@ var (
 )
 
 func overridesOf(ctx context.Context) *overrides {
-	if !overriding.Load() { // so that programs without overrides do not search a context for each request
-		return noOverrides
-	}
-	return searched(ctx)
-}
-
-// searched is overridesOf where some context has overrides.
-func searched(ctx context.Context) *overrides {
-	if o, ok := ctx.Value(overridesKey{}).(*overrides); ok {
-		return o
+	if overriding.Load() { // so that programs without overrides do not search a context for each request
+		if o, ok := ctx.Value(overridesKey{}).(*overrides); ok {
+			return o
+		}
 	}
 	return noOverrides
 }

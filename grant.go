@@ -24,7 +24,7 @@ func (g *Grant) deliver(ctx context.Context, receipt *Receipt) {
 	g.request.Context = ctx
 	charges := g.request.Charges()
 	for i := range charges {
-		charges[i].Kept = charges[i].Limit.Frees
+		charges[i].Kept = charges[i].Limit().Frees
 	}
 	if receipt != nil {
 		receipt.file(g.limiter, &g.request)
@@ -72,7 +72,7 @@ func (g *Grant) Settle(limit string, cost int64) error {
 func (g *Grant) chargeOf(limit string) int {
 	charges := g.request.Charges()
 	for i := range charges { // without a copy, because another goroutine may be settling the charge
-		if li := charges[i].Limit; li.Name == limit && !li.Gates && !li.Open {
+		if li := charges[i].Limit(); li.Name == limit && !li.Gates && !li.Open {
 			return i
 		}
 	}
@@ -108,7 +108,7 @@ func (l *Limiter) settleCharge(r *limiter.Request, i int, cost int64) error {
 // settleWith settles the i-th charge of a request, or has the report of an answer do so where that needs the lock in any case: for
 // limits in units of servers. A wrong cost is ignored, as SettleFunc documents.
 func (l *Limiter) settleWith(r *limiter.Request, i int, cost int64, a *limiter.Answer) {
-	if r.Charges()[i].Limit.Unit == "" || cost >= 0 && !a.Settle(i, min(cost, meter.MaxCount)) {
+	if r.Charges()[i].Limit().Unit == "" || cost >= 0 && !a.Settle(i, min(cost, meter.MaxCount)) {
 		_ = l.settleCharge(r, i, cost)
 	}
 }
@@ -121,7 +121,7 @@ func saySettled(r *limiter.Request, a *limiter.Answer) {
 	for i := range r.Charges() {
 		if charged, ok := a.Settled(i); ok {
 			c := &r.Charges()[i]
-			observerOf(r).settled(SettleEvent{Place{r.Context, c.Limit.Name, c.Key}, charged, c.Cost})
+			observerOf(r).settled(SettleEvent{Place{r.Context, c.Limit().Name, c.Key}, charged, c.Cost})
 		}
 	}
 }
@@ -132,11 +132,11 @@ func (l *Limiter) correct(r *limiter.Request, i int, cost int64) (e SettleEvent,
 	switch {
 	case cost < 0:
 		return e, errNegative
-	case c.Limit.Frees:
+	case c.Limit().Frees:
 		return e, errSlots
 	}
 	charged, err := l.core.Settle(r, i, min(cost, meter.MaxCount))
-	return SettleEvent{Place{r.Context, c.Limit.Name, c.Key}, charged, cost}, err
+	return SettleEvent{Place{r.Context, c.Limit().Name, c.Key}, charged, cost}, err
 }
 
 // A Receipt records how long a request waited and what it was charged, and settles the charge. It is for SDKs that do not return

@@ -104,7 +104,7 @@ func TestRateForIsAskedForABucketThatWasJustForgotten(t *testing.T) {
 		waits, err := l.core.Enqueue(t.Context(), p)
 		require.NoError(t, err)
 		if waits {
-			require.NoError(t, l.core.Await(t.Context(), p))
+			require.NoError(t, l.core.Await(t.Context(), nil, p))
 		}
 		require.Equal(t, 6, drain())
 	})

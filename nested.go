@@ -55,7 +55,7 @@ func (l *Limiter) holding(r *limiter.Request) (h *holding) {
 	charges := r.Charges()
 	for i := range charges { // no copy of a charge, which another goroutine may be settling
 		c := &charges[i]
-		if of := l.policyOf(c.Limit); of.kind == kindInFlight && c.Cost >= of.rule.BurstOf(of.rule.Rate) {
+		if of := l.policyOf(c.Limit()); of.kind == kindInFlight && c.Cost >= of.rule.BurstOf(of.rule.Rate) {
 			if h == nil {
 				h = new(holding)
 			}
@@ -73,7 +73,7 @@ func (l *Limiter) waitsForItself(ctx context.Context, w *limiter.Waiter) error {
 	}
 	for h := holdingOf(ctx); h != nil; h = h.outer {
 		for i, b := range h.buckets {
-			same := func(c limiter.Charge) bool { return c.Limit == b.Limit && c.Key == b.Key }
+			same := func(c limiter.Charge) bool { return c.Limit() == b.Limit && c.Key == b.Key }
 			if !h.over.Load() && slices.ContainsFunc(w.Charges(), same) && l.core.Most(b) <= h.slots[i] {
 				return fmt.Errorf("throttle: limit %q: the base of a request that has all %d slots sends another request by the same Transport, which would wait for itself", b.Limit.Name, h.slots[i])
 			}

@@ -107,7 +107,7 @@ func (t *Transport) judge(r *limiter.Request, resp *http.Response, s *sent) {
 	}
 	charges := r.Charges()
 	for i := range charges {
-		if judge := t.limiter.policyOf(charges[i].Limit).judge; judge != nil {
+		if judge := t.limiter.policyOf(charges[i].Limit()).judge; judge != nil {
 			charges[i].Outcome = aimd.Outcome(judge(resp, s.err))
 		}
 	}

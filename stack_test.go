@@ -25,7 +25,7 @@ import (
 // frame. So a new variable in a function that a waiter calls may cost each waiter 2 KiB.
 //
 // Stacks begin as large as others have become: hence a process for each measurement. A goroutine that waits for a lock needs more, so
-// the least of three counts: on a busy machine some goroutines are stopped while they have the lock. The race detector's frames are larger.
+// the least of five counts: on a busy machine some goroutines are stopped while they have the lock. The race detector's frames are larger.
 func TestMemoryOfAWaiter(t *testing.T) { // slow: it starts a million goroutines
 	one := []throttle.Limit{throttle.TokenBucket(1, time.Hour, throttle.Initial(0))}
 	two := append(one, throttle.SlidingWindow(1, time.Minute))
@@ -39,8 +39,8 @@ func TestMemoryOfAWaiter(t *testing.T) { // slow: it starts a million goroutines
 		{"Wait under two limits", two, callWait, 3_800},
 		{"Acquire", one, callAcquire, 3_900},
 		{"Acquire under two limits", two, callAcquire, 3_900},
-		{"RoundTrip", one, callRoundTrip, 4_600}, // one in ten has grown, where the heap needed more
-		{"RoundTrip under two limits", two, callRoundTrip, 4_600},
+		{"RoundTrip", one, callRoundTrip, 4_200}, // one in fifteen has grown, where the heap needed more
+		{"RoundTrip under two limits", two, callRoundTrip, 4_200},
 		{"Client.Do", one, callDo, 6_250},
 	} {
 		for _, n := range []int64{1_000, 100_000, 1_000_000} {
@@ -53,7 +53,7 @@ func TestMemoryOfAWaiter(t *testing.T) { // slow: it starts a million goroutines
 					return
 				}
 				least := int64(math.MaxInt64)
-				for range 3 {
+				for range 5 {
 					if least = min(least, measuredBy(t)); least <= c.most {
 						break
 					}

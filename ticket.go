@@ -95,7 +95,7 @@ func (t *Ticket) Wait(ctx context.Context) (*Grant, error) {
 			return nil, err
 		}
 	} else {
-		if err := t.limiter.core.Await(ctx, t.waiter); err != nil {
+		if err := t.limiter.core.Await(ctx, nil, t.waiter); err != nil {
 			return nil, err
 		}
 		g = t.limiter.grantOf(t.waiter)

@@ -173,14 +173,17 @@ func (t *Transport) roundTrip(req *http.Request) (resp *http.Response, far reach
 		at = elsewhere
 		return t.sendOn(req)
 	}
-	w, resp, far, err := t.arrive(o, req, &at)
-	if w == nil {
+	asked, resp, far, err := t.arrive(o, req, &at)
+	if asked == nil {
 		return resp, far, err
 	}
+	w := asked.Waiter()
+	t.prepareToWait(o, req, w)
 	waits, err := t.enqueue(req, w)
 	if waits {
 		t.limiter.show(req.Context(), w)
-		err = t.limiter.core.Await(req.Context(), w)
+		//lint:ignore SA1019 http.Client sets Cancel with its Timeout
+		err = t.limiter.core.Await(req.Context(), req.Cancel, w)
 	}
 	if err != nil {
 		return t.turnAway(req, err, w.Rejected())
@@ -188,12 +191,11 @@ func (t *Transport) roundTrip(req *http.Request) (resp *http.Response, far reach
 	return t.sendWaited(o, req, w, &at)
 }
 
-// arrive sends a request if it can go immediately, or rejects it if it may not wait. Otherwise it is to wait as w.
-func (t *Transport) arrive(o *overrides, req *http.Request, at *stage) (w *limiter.Waiter, resp *http.Response, far reach, err error) {
+// arrive sends a request if it can go immediately, or rejects it if it may not wait. Otherwise it returns what the request has asked for.
+func (t *Transport) arrive(o *overrides, req *http.Request, at *stage) (asked *limiter.Asked, resp *http.Response, far reach, err error) {
 	r := limiter.Request{User: t.user, Context: req.Context()}
 	granted, rejected := false, false
-	hinted := t.isHinted()
-	if hinted {
+	if t.isHinted() {
 		granted, err = t.enterByGate(o, req, &r)
 	} else {
 		granted, rejected, err = t.enter(o, req, &r)
@@ -204,9 +206,9 @@ func (t *Transport) arrive(o *overrides, req *http.Request, at *stage) (w *limit
 	case err != nil:
 		resp, far, err = t.turnAway(req, err, rejected)
 	default:
-		w = t.waiter(o, req, &r, hinted)
+		asked = r.Asked()
 	}
-	return w, resp, far, err
+	return asked, resp, far, err
 }
 
 // A stage is where a request is when its RoundTrip returns or panics.
@@ -288,16 +290,12 @@ func (t *Transport) accountOf(req *http.Request, host string, gate *quota.Key) s
 	return host + " " + apart
 }
 
-// waiter returns a request as one that waits.
-func (t *Transport) waiter(o *overrides, req *http.Request, r *limiter.Request, hinted bool) *limiter.Waiter {
-	w := r.Waiter()
-	w.MaxWait, w.Priority, w.Late = o.longestWait(t.maxWait), o.priority, !hinted
-	//lint:ignore SA1019 http.Client sets Cancel with its Timeout
-	w.Cancel = req.Cancel
+// prepareToWait sets how a request waits.
+func (t *Transport) prepareToWait(o *overrides, req *http.Request, w *limiter.Waiter) {
+	w.MaxWait, w.Priority, w.Late = o.longestWait(t.maxWait), o.priority, !t.isHinted()
 	if t.limiter.core.Fair != nil {
 		t.limiter.setCaller(w, t.limiter.callerOf(o, req))
 	}
-	return w
 }
 
 // enqueue has a request wait, and reports whether it does.

@@ -35,7 +35,7 @@ func findingOf(charges []Charge, a *Answer) finding {
 		return f
 	}
 	f.refused = h.Limited || h.Bare != quota.NotBare
-	first := slices.IndexFunc(charges, func(c Charge) bool { return c.Limit.Unit != "" })
+	first := slices.IndexFunc(charges, func(c Charge) bool { return c.Limit().Unit != "" })
 	if first < 0 {
 		return f
 	}
@@ -64,11 +64,11 @@ func findingOf(charges []Charge, a *Answer) finding {
 func chargeFor(charges []Charge, q *quota.QuotaHint) int {
 	best := -1
 	for i := range charges {
-		unit := charges[i].Limit.Unit
+		unit := charges[i].Limit().Unit
 		if unit == "" || unit != q.Unit && !strings.Contains(q.Name, unit) {
 			continue
 		}
-		if best < 0 || len(unit) > len(charges[best].Limit.Unit) {
+		if best < 0 || len(unit) > len(charges[best].Limit().Unit) {
 			best = i
 		}
 	}
@@ -129,7 +129,7 @@ func (l *Core) reportUnitLocked(r *Request, charges []Charge, i int, a *Answer, 
 	case !c.ByBody && !c.settled:
 		m.End(c.Paid, now)
 	}
-	c.Limit.Counts.Ended++
+	c.Limit().Counts.Ended++
 	l.replanLocked(c.Bucket)
 }
 
@@ -142,7 +142,7 @@ func (l *Core) reportUnitsLocked(a *Answer, now meter.Instant) {
 	}
 	for i := range a.Charges {
 		c := &a.Charges[i]
-		if c.Limit.Unit == "" {
+		if c.Limit().Unit == "" {
 			continue
 		}
 		var room [4]allowance.Claim
@@ -164,8 +164,8 @@ func (l *Core) reportUnitsLocked(a *Answer, now meter.Instant) {
 func (l *Core) settleUnitLocked(r *Request, c *Charge, charged int64, now meter.Instant) {
 	l.payForGhostLocked(r, c, now) // it is paid with the response, of which this is the beginning
 	c.Bucket.Meter.Settle(c.Paid, now, charged, c.Cost)
-	c.Limit.Counts.Settle(charged, c.Cost)
-	if c.Limit.Fair {
+	c.Limit().Counts.Settle(charged, c.Cost)
+	if c.Limit().Fair {
 		l.turnLocked(r.turn(), c.Bucket, c.Cost-charged)
 	}
 	l.replanLocked(c.Bucket)
@@ -221,7 +221,7 @@ func (d *Doubts) unit(name string) int {
 // Unsettled notes that the response to a request has ended, and does not say what the i-th charge did cost.
 func (l *Core) Unsettled(r *Request, i int) {
 	c := &r.Charges()[i]
-	if c.Limit.Unit == "" {
+	if c.Limit().Unit == "" {
 		return
 	}
 	now := l.begin()

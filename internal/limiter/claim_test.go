@@ -146,7 +146,7 @@ func TestAClaimThatWasGrantedIsARequest(t *testing.T) {
 		l := drive(t, pace(1, time.Second))
 		requireGranted(t, l.send(ask{}), 0)
 		_, all := claim(t, -1, l)
-		require.NoError(t, l.Await(context.Background(), all[0]))
+		require.NoError(t, l.Await(context.Background(), nil, all[0]))
 		var r limiter.Request
 		all[0].Take(&r)
 		require.EqualValues(t, time.Second, r.Waited)

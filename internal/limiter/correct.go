@@ -29,11 +29,11 @@ func (l *Core) settleLocked(r *Request, i int, cost int64, now meter.Instant) (c
 	r.spent |= wasSettled
 	charged, c.settled = c.Cost, true
 	c.Cost = cost
-	if c.Limit.Rated {
-		c.Limit.Settled.Add(charged, cost)
+	if c.Limit().Rated {
+		c.Limit().Settled.Add(charged, cost)
 	}
 	switch {
-	case c.Limit.Unit != "":
+	case c.Limit().Unit != "":
 		l.settleUnitLocked(r, c, charged, now)
 	case !l.hearLocked(r, c, cost, now):
 		l.correctLocked(c.Bucket, r.turn(), c.Paid, charged, cost, now)

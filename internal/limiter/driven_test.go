@@ -52,7 +52,7 @@ func TestWhatBecomesOfARequestIsReportedOnce(t *testing.T) {
 	})
 }
 
-// A request whose Cancel is closed gives its place to the next one.
+// A request whose cancel is closed gives its place to the next one.
 func TestACanceledRequestCostsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := drive(t, tokenBucket(1, time.Second))
@@ -63,8 +63,11 @@ func TestACanceledRequestCostsNothing(t *testing.T) {
 		stop := make(chan struct{})
 		go func() {
 			w := l.waiter(ask{})
-			w.Cancel = stop
-			first <- l.Acquire(ctx, w)
+			waits, err := l.Enqueue(ctx, w)
+			if waits {
+				err = l.Await(ctx, stop, w)
+			}
+			first <- err
 		}()
 		synctest.Wait()
 		go close(stop)

@@ -36,7 +36,7 @@ type endsHeap = heap.Heap[*Waiter, ending]
 func (l *Core) endLaterLocked(w *Waiter) {
 	if last := w.last(); last < meter.Never {
 		l.entered++
-		l.ends.Put(w, ending{last, w.rank, l.entered})
+		l.ends.Put(w, ending{last, w.in.Rank, l.entered})
 	}
 }
 

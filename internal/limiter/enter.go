@@ -140,7 +140,7 @@ func (l *Core) grantOrDenyAgainLocked(r *Request, behind, missing bool, why *Ref
 	}
 	w := r.Waiter()
 	w.MaxWait, w.try = 0, true
-	v := l.lineUpLocked(context.Background(), w, nil, now) // it grants no Try
+	v := l.lineUpLocked(context.Background(), w, &arrival{}, now) // it grants no Try
 	l.serveLocked(now)
 	*why = *w.refusal
 	return v
@@ -169,7 +169,7 @@ func (l *Core) Enqueue(ctx context.Context, w *Waiter) (waits bool, err error) {
 	case w.decided == nil && a.missing == nil && l.denyWaiterLocked(w, now):
 		a.verdict = refused
 	default:
-		if a.verdict = l.lineUpLocked(ctx, w, a.missing, now); a.verdict == waiting {
+		if a.verdict = l.lineUpLocked(ctx, w, &a, now); a.verdict == waiting {
 			l.waitsLocked(w, &a, now)
 		}
 	}
@@ -183,7 +183,7 @@ type arrival struct {
 	missing *Charge        // it has no room for its bucket; nil: there is none
 	at      *bucket.Bucket // what the request waits for, or would wait for without a dry run; nil: nothing
 	cost    int64          // of the request there
-	wait    time.Duration
+	wait    time.Duration  // until it would be granted, as it seems
 }
 
 // tellArrival reports what was decided. Its frame is not on the stack while that is done, nor while the request waits.
@@ -239,7 +239,7 @@ func (l *Core) payOnArrivalLocked(w *Waiter, a *arrival, rates []meter.Rate, now
 
 // waitsLocked notes what w waits for. If w is a ghost, its request is granted all the same.
 func (l *Core) waitsLocked(w *Waiter, a *arrival, now meter.Instant) {
-	a.at, a.cost, a.wait = w.bucket(), w.in.Costs[w.in.Binding], bucket.Until(w.due, now)
+	a.at, a.cost = w.bucket(), w.in.Costs[w.in.Binding]
 	if w.ghost != nil {
 		l.sendLocked(w, now)
 		a.verdict = granted
@@ -247,22 +247,23 @@ func (l *Core) waitsLocked(w *Waiter, a *arrival, now meter.Instant) {
 }
 
 // lineUpLocked decides about a request that could not be granted immediately: it waits, is rejected, or overtakes by its priority.
-func (l *Core) lineUpLocked(ctx context.Context, w *Waiter, missing *Charge, now meter.Instant) verdict {
+func (l *Core) lineUpLocked(ctx context.Context, w *Waiter, a *arrival, now meter.Instant) verdict {
 	w.bind(ctx, l.deadlineAge, now)
-	if reason, c, due := unpayable(w.charges, missing, now); reason != 0 {
+	if reason, c, due := unpayable(w.charges, a.missing, now); reason != 0 {
 		l.refuseLocked(w, reason, c, due, now)
 		return refused
 	}
 	w.enter()
-	reason := l.planLocked(w, now)
+	reason, due := l.planLocked(w, now)
 	c := &w.charges[w.in.Binding]
-	if reason == 0 || w.due <= now && !w.try { // it may overtake
+	if reason == 0 || due <= now && !w.try { // it may overtake
 		switch joined := l.joins(w, now); {
 		case joined:
 			return granted
 		case w.verdict == left: // another Core was first
 			return left
 		case reason == 0:
+			a.wait = bucket.Until(due, now)
 			l.endLaterLocked(w)
 			if w.ghost == nil && !w.lowered {
 				w.charges, w.Gate = nil, nil // the order has them, and there may be many waiters
@@ -272,7 +273,7 @@ func (l *Core) lineUpLocked(ctx context.Context, w *Waiter, missing *Charge, now
 		w.verdict = left
 		l.quitLocked(w, now)
 	}
-	l.refuseLocked(w, reason, c, c.Bucket.Soonest(w.due, c.Cost), now)
+	l.refuseLocked(w, reason, c, c.Bucket.Soonest(due, c.Cost), now)
 	if l.supplies != nil {
 		l.wantLocked(w.charges)
 	}
@@ -281,18 +282,18 @@ func (l *Core) lineUpLocked(ctx context.Context, w *Waiter, missing *Charge, now
 
 // planLocked finds out when w would be granted and which charge delays it, and returns why it must not wait; 0: it may. joins is not
 // called here, because the two need less stack one after the other than one within the other.
-func (l *Core) planLocked(w *Waiter, now meter.Instant) (reason bucket.Reason) {
+func (l *Core) planLocked(w *Waiter, now meter.Instant) (reason bucket.Reason, due meter.Instant) {
 	l.dueLocked(now) // requests that are due go first
 	if l.supplies != nil {
 		w.respite = respite(w.charges, w.try, w.expiry, now)
 	}
 	due, i := l.order.Plan(&w.in, now)
-	w.due, w.in.Binding = due, int32(i)
-	reason = w.check(w.due, now, w.charges[w.in.Binding].Bucket)
+	w.in.Binding = int32(i)
+	reason = w.check(due, now, w.charges[w.in.Binding].Bucket)
 	if reason == 0 && l.order.Alike(&w.in) >= l.maxQueue {
 		reason = bucket.ReasonQueueFull
 	}
-	return reason
+	return reason, due
 }
 
 // joins puts w into the order of waiters, and reports whether it is granted immediately.
@@ -310,14 +311,14 @@ func (l *Core) joins(w *Waiter, now meter.Instant) bool {
 
 // Await waits until w is granted, for which Enqueue reported that it waits. The error is that of the Observer for a request that is
 // rejected, or the cause of a context that has ended. If the context has ended by then, its end counts, and all tokens are given back,
-// because a request that cannot be sent must not be charged.
-func (l *Core) Await(ctx context.Context, w *Waiter) error {
+// because a request that cannot be sent must not be charged. The same is true once cancel is closed, if it is not nil.
+func (l *Core) Await(ctx context.Context, cancel <-chan struct{}, w *Waiter) error {
 	select {
 	case <-w.decided:
 	case <-ctx.Done():
-	case <-w.Cancel:
+	case <-cancel:
 	}
-	cause := Ended(ctx, w.Cancel)
+	cause := Ended(ctx, cancel)
 	if cause == nil && w.at >= w.deadline { // ctx ends at this instant, and its timer is late
 		cause = context.DeadlineExceeded
 	}
@@ -409,5 +410,5 @@ func Ended(ctx context.Context, cancel <-chan struct{}) error {
 	}
 }
 
-// errCanceled is the error of a request whose Waiter.Cancel was closed.
+// errCanceled is the error of a request whose cancel was closed.
 var errCanceled = fmt.Errorf("throttle: request canceled while waiting: %w", context.Canceled)

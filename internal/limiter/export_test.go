@@ -122,5 +122,5 @@ func (l *Core) Acquire(ctx context.Context, w *Waiter) error {
 	if !waits {
 		return err
 	}
-	return l.Await(ctx, w)
+	return l.Await(ctx, nil, w)
 }

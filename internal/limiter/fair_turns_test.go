@@ -23,7 +23,7 @@ func TestAGrantWhoseContextHasEndedReturnsItsTurn(t *testing.T) {
 		sleep(time.Second)
 		require.True(t, isGranted(w))
 		cancel()
-		require.ErrorIs(t, l.Await(ctx, w), context.Canceled)
+		require.ErrorIs(t, l.Await(ctx, nil, w), context.Canceled)
 		synctest.Wait()
 		requireGranted(t, next, time.Second)
 		sleep(2 * time.Second)

@@ -89,19 +89,19 @@ func (l *Core) play(r *Request, w *Waiter) (*play, error) {
 	l.dueLocked(now)
 	p := &play{now: now, all: make(map[*bucket.Bucket]*stage)}
 	w.bind(context.Background(), l.deadlineAge, now)
-	p.in = order.Waiter{Rank: w.rank, Last: meter.Never, Caller: w.in.Caller, Weight: max(1, w.in.Weight)}
+	p.in = order.Waiter{Rank: w.in.Rank, Last: meter.Never, Caller: w.in.Caller, Weight: max(1, w.in.Weight)}
 	for i := range charges {
 		c := &charges[i]
 		var s *stage
 		if c.find() {
 			s = p.copyLocked(c.Bucket)
 		} else {
-			rate, burst := c.Limit.Terms(rateAt(rates, i))
-			s = p.stage(c.Limit, c.Key, l.standIn(c.Limit, rate, burst, now))
-			p.least = p.least || c.Limit.Supply != nil
+			rate, burst := c.Limit().Terms(rateAt(rates, i))
+			s = p.stage(c.Limit(), c.Key, l.standIn(c.Limit(), rate, burst, now))
+			p.least = p.least || c.Limit().Supply != nil
 		}
 		cost := c.Cost
-		if c.Limit.Clamps {
+		if c.Limit().Clamps {
 			cost = min(cost, s.Most())
 		}
 		p.points, p.costs = append(p.points, s), append(p.costs, cost)

@@ -69,7 +69,7 @@ func (l *Core) payForGhostLocked(r *Request, c *Charge, now meter.Instant) {
 	w.in.Costs[i] = 0
 	w.ghost.made |= 1 << i
 	c.Paid, c.made = c.Bucket.Meter.Take(now, now, c.Cost, false), true
-	c.Limit.Counts.Took(c.Cost)
+	c.Limit().Counts.Took(c.Cost)
 	if waits {
 		l.order.Join(&w.in, now)
 	}

@@ -78,7 +78,7 @@ func (l *Core) undoneLocked(r *Request, now meter.Instant) {
 	r.User.counts.Undone++
 	charges := r.Charges()
 	for i := range charges {
-		charges[i].Limit.Counts.Undone++
+		charges[i].Limit().Counts.Undone++
 	}
 }
 

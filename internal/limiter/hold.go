@@ -25,15 +25,15 @@ func (l *Core) hold(key string, d int64) (crowded []*bucket.Limit) {
 	var held []*bucket.Bucket
 	for i := range charges {
 		c, rate := &charges[i], rateAt(rates, i)
-		c.Limit.Counts.Holds++
+		c.Limit().Counts.Holds++
 		switch {
 		case c.find():
 			held = append(held, c.Bucket)
 		case rate.N < 0: // no request of this key gets in either
 		case l.haveLocked(c, charges, rate, now):
 			held = append(held, c.Bucket)
-		case !c.Limit.KeepHold(c.Key, now+d, now):
-			crowded = append(crowded, c.Limit)
+		case !c.Limit().KeepHold(c.Key, now+d, now):
+			crowded = append(crowded, c.Limit())
 		}
 	}
 	l.counts.Holds.Caller++

@@ -259,7 +259,7 @@ func (l *driven) acquire(ctx context.Context, a ask) (*grant, error) {
 	}
 	charges := r.Charges()
 	for i := range charges {
-		charges[i].Kept = charges[i].Limit.Frees
+		charges[i].Kept = charges[i].Limit().Frees
 	}
 	return &grant{r, l}, nil
 }
@@ -320,7 +320,7 @@ func (g *grant) answer(a *limiter.Answer) { g.l.Report(g.Request, a) }
 
 // settle corrects the cost in a limit.
 func (g *grant) settle(limit string, cost int64) error {
-	i := slices.IndexFunc(g.Charges(), func(c limiter.Charge) bool { return c.Limit.Name == limit })
+	i := slices.IndexFunc(g.Charges(), func(c limiter.Charge) bool { return c.Limit().Name == limit })
 	if i < 0 {
 		return fmt.Errorf("limit %q does not apply", limit)
 	}

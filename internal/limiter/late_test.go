@@ -252,10 +252,10 @@ func (w *late) grant(in *limiter.Waiter) {
 	for i := range charges {
 		c := &charges[i]
 		g.windows[i] = (w.core.Start.UnixNano() + g.At) / int64(latePer)
-		if c.Limit.Stored == store.Fixed && c.Limit.Supply != nil && !w.outage {
-			require.Equal(w, c.Paid*1000/int64(latePer), g.windows[i], "%s: leased in another window than used in", c.Limit.Name)
+		if c.Limit().Stored == store.Fixed && c.Limit().Supply != nil && !w.outage {
+			require.Equal(w, c.Paid*1000/int64(latePer), g.windows[i], "%s: leased in another window than used in", c.Limit().Name)
 		}
-		w.count(c.Limit, g.windows[i], c.Cost)
+		w.count(c.Limit(), g.windows[i], c.Cost)
 	}
 	w.granted = append(w.granted, g)
 }
@@ -295,12 +295,12 @@ func (w *late) end() {
 	switch w.IntN(6) {
 	case 0: // it was not sent
 		for i := range charges {
-			w.count(charges[i].Limit, g.windows[i], -charges[i].Cost)
+			w.count(charges[i].Limit(), g.windows[i], -charges[i].Cost)
 		}
 		w.core.Cancel(&g.Request)
 		return
 	case 1:
-		if c := &charges[0]; !c.Limit.Frees && c.Limit.Stored != store.Fixed {
+		if c := &charges[0]; !c.Limit().Frees && c.Limit().Stored != store.Fixed {
 			_, err := w.core.Settle(&g.Request, 0, w.Int64N(9))
 			require.NoError(w, err)
 		}

@@ -27,11 +27,11 @@ func (l *Core) payLocked(charges []Charge, mark *Mark, u *User, now meter.Instan
 	if c.Paid, ok = c.Bucket.Meter.Spend(now, c.Cost); !ok {
 		return false, false
 	}
-	c.Limit.Counts.Took(c.Cost)
+	c.Limit().Counts.Took(c.Cost)
 	for i := range others {
 		c := &others[i]
 		c.Paid = c.Bucket.Meter.Take(now, now, c.Cost, false)
-		c.Limit.Counts.Took(c.Cost)
+		c.Limit().Counts.Took(c.Cost)
 	}
 	*mark = l.grantedLocked(u, now)
 	if l.supplies != nil {
@@ -84,7 +84,7 @@ func (l *Core) canMakeLocked(charges []Charge) bool {
 		return false
 	}
 	for i := range charges {
-		if charges[i].Limit.Asks {
+		if charges[i].Limit().Asks {
 			return false
 		}
 	}
@@ -100,7 +100,7 @@ func (l *Core) haveLocked(c *Charge, charges []Charge, r meter.Rate, now meter.I
 	if l.keys.Len() >= l.maxKeys && !l.evictLocked(now, charges) {
 		return false
 	}
-	l.makeLocked(c.Limit, c.Key, r, now)
+	l.makeLocked(c.Limit(), c.Key, r, now)
 	return c.find()
 }
 

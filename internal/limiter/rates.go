@@ -36,7 +36,7 @@ func (l *Core) beginRated(charges []Charge) (now meter.Instant, rates []meter.Ra
 func isUnrated(charges []Charge, hasRates bool, asked uint64) bool {
 	for i := range charges {
 		c := &charges[i]
-		if (!hasRates || asked < c.Limit.Refreshed) && c.Limit.Asks && c.Key != "" && !c.find() {
+		if (!hasRates || asked < c.Limit().Refreshed) && c.Limit().Asks && c.Key != "" && !c.find() {
 			return true
 		}
 	}
@@ -48,10 +48,10 @@ func (l *Core) askRates(charges []Charge) (rates []meter.Rate, err error) {
 	rates = make([]meter.Rate, len(charges))
 	for i := range charges {
 		c := &charges[i]
-		if !c.Limit.Asks || c.Key == "" {
+		if !c.Limit().Asks || c.Key == "" {
 			continue
 		}
-		r, fault := l.rate(c.Limit, c.Key)
+		r, fault := l.rate(c.Limit(), c.Key)
 		if fault != nil {
 			r.N, err = -1, cmp.Or(err, fault)
 		}

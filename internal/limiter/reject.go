@@ -36,8 +36,8 @@ func (r *Refusal) explain(b *bucket.Bucket, now meter.Instant) {
 // refuseLocked rejects a request that could go at due.
 func (l *Core) refuseLocked(w *Waiter, reason bucket.Reason, c *Charge, due, now meter.Instant) {
 	w.refusal = w.refuse(reason, due, now)
-	w.refusal.Limit, w.refusal.Key, w.refusal.Cost = c.Limit, c.Key, c.Cost
-	if c.Bucket != nil {
+	w.refusal.Limit, w.refusal.Key, w.refusal.Cost = c.Limit(), c.Key, c.Cost
+	if c.isFound() {
 		w.refusal.explain(c.Bucket, now)
 		if reason == bucket.ReasonCost && c.Cost > 0 {
 			w.refusal.Most = c.Bucket.Meter.Most()
@@ -91,7 +91,7 @@ func (l *Core) denyLocked(charges []Charge, u *User, now meter.Instant, r *Refus
 	due, binding := now, &charges[0]
 	for i := range charges {
 		c := &charges[i]
-		if c.Cost < 0 || c.Bucket.HasLines() || c.Limit.Clamps && c.Cost > c.Bucket.Meter.Most() {
+		if c.Cost < 0 || c.Bucket.HasLines() || c.Limit().Clamps && c.Cost > c.Bucket.Meter.Most() {
 			return false
 		}
 		if at := c.Bucket.PlanFor(now, 0, c.Cost); at > due {
@@ -100,7 +100,7 @@ func (l *Core) denyLocked(charges []Charge, u *User, now meter.Instant, r *Refus
 	}
 	b := binding.Bucket
 	reason := b.Denies(due, now)
-	r.Reason, r.Limit, r.Key, r.Cost = reason, binding.Limit, b.Key, binding.Cost
+	r.Reason, r.Limit, r.Key, r.Cost = reason, binding.Limit(), b.Key, binding.Cost
 	if b.Limit.Plans {
 		due = b.Soonest(due, binding.Cost)
 	}
@@ -109,6 +109,6 @@ func (l *Core) denyLocked(charges []Charge, u *User, now meter.Instant, r *Refus
 	if reason == bucket.ReasonCost {
 		r.Most = b.Meter.Most()
 	}
-	l.countRefusalLocked(u, binding.Limit, reason)
+	l.countRefusalLocked(u, binding.Limit(), reason)
 	return true
 }

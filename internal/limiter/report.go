@@ -66,7 +66,7 @@ func (l *Core) reportGatedLocked(r *Request, gate *quota.Gate, a *Answer, f *fin
 	change := l.applyLocked(gate, &rep, charges, a.Doubts, now)
 	n.forgot = change.Forgot
 	n.holds = append(n.holds, l.heldByLocked(c.Bucket, &change, r.User, now)...)
-	c.Limit.Counts.Ended++
+	c.Limit().Counts.Ended++
 	l.freeLocked(c.Bucket, now)
 	if a.Outcome != aimd.OK {
 		return
@@ -83,29 +83,29 @@ func (l *Core) reportChargesLocked(r *Request, charges []Charge, a *Answer, f *f
 	tried := triesMore(charges, a, f.wait)
 	for i := range charges {
 		c, pause := &charges[i], time.Duration(0)
-		if c.Limit.Reported {
+		if c.Limit().Reported {
 			l.payForGhostLocked(r, c, now)
 		}
 		switch {
-		case c.Limit.Learns: // from an error, whether the request was sent or not
+		case c.Limit().Learns: // from an error, whether the request was sent or not
 			o := *a
-			if f.explained || tried && !c.Limit.Frees { // by a quota, which stops requests by itself, or by one request too many in flight
+			if f.explained || tried && !c.Limit().Frees { // by a quota, which stops requests by itself, or by one request too many in flight
 				o.Outcome = aimd.Ignore
 			}
 			m := c.Bucket.Meter.(learner)
 			pause = l.answeredLocked(c, m, r.At, &o, f.wait, now)
-			if c.Limit.Frees {
+			if c.Limit().Frees {
 				l.endLocked(r, c, a, now)
 			} else {
-				c.Limit.Counts.Ended++
+				c.Limit().Counts.Ended++
 			}
 			if to, ok := m.Retuned(); ok {
-				c.Limit.Counts.Retunes[to.Cause]++
+				c.Limit().Counts.Retunes[to.Cause]++
 				n.retunes = append(n.retunes, retuned{c.Bucket, to})
 			}
-		case c.Limit.Unit != "":
+		case c.Limit().Unit != "":
 			l.reportUnitLocked(r, charges, i, a, f, now)
-		case c.Limit.Answered && !a.Unsent:
+		case c.Limit().Answered && !a.Unsent:
 			if m, ok := c.Bucket.Meter.(answered); ok && !l.hearLocked(r, c, -1, now) && m.Answered(c.Paid, now) {
 				l.markLocked(c.Bucket)
 			}
@@ -134,9 +134,9 @@ func triesMore(charges []Charge, a *Answer, wait time.Duration) bool {
 // endLocked gives back a charge that was for nothing, or a slot.
 func (l *Core) endLocked(r *Request, c *Charge, a *Answer, now meter.Instant) {
 	switch {
-	case a.Unsent && c.Limit.Gates:
+	case a.Unsent && c.Limit().Gates:
 		l.refundLocked(r, c, now)
-	case a.Unsent && !c.settled, c.Limit.Frees && !c.Kept:
+	case a.Unsent && !c.settled, c.Limit().Frees && !c.Kept:
 		if !a.Unsent {
 			c.rest(now)
 		}
@@ -165,9 +165,9 @@ func (l *Core) answeredLocked(c *Charge, m learner, sent meter.Instant, a *Answe
 	}
 	paused := m.HeldUntil()
 	c.Paid = m.Answered(now, c.Paid, sent, c.Cost, o, wait)
-	if a.Unsent && !c.settled && !c.Limit.Frees {
+	if a.Unsent && !c.settled && !c.Limit().Frees {
 		m.Refund(c.Paid, now, c.Cost)
-		c.Limit.Counts.Gave(c.Cost)
+		c.Limit().Counts.Gave(c.Cost)
 	}
 	if m.HeldUntil() != paused {
 		held = time.Duration(m.HeldUntil() - now)

@@ -44,11 +44,10 @@ type turn struct {
 
 // A Charge is what a request costs in one limit.
 type Charge struct {
-	Limit  *bucket.Limit
+	Bucket *bucket.Bucket // that of the key "" in the same limit as long as that of Key is to be found, or made
 	Key    string
 	Cost   int64
-	Bucket *bucket.Bucket // nil: it is to be found, or made
-	Paid   int64          // the result of Meter.Take, which refunds and reports need
+	Paid   int64 // the result of Meter.Take, which refunds and reports need
 
 	Outcome aimd.Outcome // by the limit's Classify; 0: by the response
 	Kept    bool         // a slot that Free gives back
@@ -94,16 +93,13 @@ func (r *Request) Charges() []Charge {
 // Add adds a charge.
 func (r *Request) Add(li *bucket.Limit, key string, cost int64) {
 	c := r.add()
-	c.Limit, c.Key, c.Cost = li, key, min(cost, meter.MaxCount)
-	if key == "" {
-		c.Bucket = li.Single
-	}
+	c.Bucket, c.Key, c.Cost = li.Single, key, min(cost, meter.MaxCount)
 }
 
 // AddByHost adds a charge of a request without a key to a limit that counts such requests by host, which is not "".
 func (r *Request) AddByHost(li *bucket.Limit, host string, cost int64) {
 	c := r.add()
-	c.Limit, c.Key, c.Cost, c.byHost = li, host, min(cost, meter.MaxCount), true
+	c.Bucket, c.Key, c.Cost, c.byHost = li.Single, host, min(cost, meter.MaxCount), true
 }
 
 // AddAll adds charges that were made before, where there are none yet.
@@ -119,7 +115,7 @@ func (r *Request) AddAll(charges []Charge) {
 // addGate adds the charge of a gate.
 func (r *Request) addGate(gate *bucket.Bucket) {
 	c := r.add()
-	c.Limit, c.Key, c.Cost, c.Bucket = gate.Limit, gate.Key, 1, gate
+	c.Bucket, c.Key, c.Cost = gate, gate.Key, 1
 }
 
 // add adds an empty charge.
@@ -148,14 +144,14 @@ func (r *Request) dropGate() {
 
 // Frees reports whether some charge is to be given back when the request ends.
 func (r *Request) Frees() bool {
-	return slices.ContainsFunc(r.Charges(), func(c Charge) bool { return c.Limit.Frees })
+	return slices.ContainsFunc(r.Charges(), func(c Charge) bool { return c.Limit().Frees })
 }
 
 // IsTracked reports whether the response or the outcome of the request is to be reported.
 func (r *Request) IsTracked() bool {
 	charges := r.Charges()
 	for i := range charges { // no copy of a charge, which another goroutine may be settling
-		if charges[i].Limit.Tracked {
+		if charges[i].Limit().Tracked {
 			return true
 		}
 	}
@@ -167,22 +163,34 @@ func (r *Request) IsGated() bool { return gateOf(r.Charges()) != nil }
 
 // gateOf returns the gate that is among charges; nil: there is none.
 func gateOf(charges []Charge) *quota.Gate {
-	if n := len(charges); n > 0 && charges[n-1].Limit.Gates {
+	if n := len(charges); n > 0 && charges[n-1].Limit().Gates {
 		return charges[n-1].Bucket.Meter.(*quota.Gate)
 	}
 	return nil
 }
 
+// Limit returns the limit of the charge.
+func (c *Charge) Limit() *bucket.Limit { return c.Bucket.Limit }
+
 // find finds the bucket of a charge, and reports whether there is one.
 func (c *Charge) find() bool {
-	if c.Key != "" && !c.Limit.Gates { // otherwise it has its bucket from the beginning
-		c.Bucket = c.Limit.Find(c.Key, c.byHost)
+	li := c.Limit()
+	if c.Key != "" && !li.Gates { // otherwise it has its bucket from the beginning
+		b := li.Find(c.Key, c.byHost)
+		if b == nil {
+			c.Bucket = li.Single // it may have been forgotten
+			return false
+		}
+		c.Bucket = b
 	}
-	if c.Limit.Lowers && c.share == 0 && c.Bucket != nil {
+	if li.Lowers && c.share == 0 {
 		c.lower()
 	}
-	return c.Bucket != nil
+	return true
 }
+
+// isFound reports whether the bucket of the charge is known.
+func (c *Charge) isFound() bool { return c.Bucket.Key == c.Key }
 
 // lower reduces the cost, which is an estimate, to the share of their estimates that requests of the key did cost.
 func (c *Charge) lower() {
@@ -214,7 +222,7 @@ func (c *Charge) passes(now meter.Instant) bool {
 // clamp reduces costs to the sizes of limits with ClampCost, and reports whether there was one to reduce.
 func clamp(charges []Charge) (clamped bool) {
 	for i := range charges {
-		if c := &charges[i]; c.Limit.Clamps && c.Cost > c.Bucket.Meter.Most() {
+		if c := &charges[i]; c.Limit().Clamps && c.Cost > c.Bucket.Meter.Most() {
 			c.Cost, clamped = c.Bucket.Meter.Most(), true
 		}
 	}
@@ -233,5 +241,5 @@ func (c *Charge) settledCost() float64 {
 	if c.settled {
 		return float64(c.Cost)
 	}
-	return float64(c.Cost) * c.Limit.Settled.Ratio()
+	return float64(c.Cost) * c.Limit().Settled.Ratio()
 }

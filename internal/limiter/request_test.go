@@ -68,6 +68,10 @@ func TestChargesFindTheirBuckets(t *testing.T) {
 	require.Equal(t, meter.MaxCount, charges[0].Cost)
 	for i, b := range []*bucket.Bucket{single, a, nil, gate} {
 		require.Equal(t, b != nil, charges[i].find())
+		require.Equal(t, b != nil, charges[i].isFound())
+		if b == nil {
+			b = single
+		}
 		require.Same(t, b, charges[i].Bucket)
 	}
 	var other Request
@@ -124,9 +128,9 @@ func TestAClampedCostCanBePaid(t *testing.T) {
 		for i, c := range charges {
 			most := limits[i].Single.Meter.Most()
 			over := was[i].Cost > most
-			some = some || over && c.Limit.Clamps
+			some = some || over && c.Limit().Clamps
 			switch {
-			case over && c.Limit.Clamps:
+			case over && c.Limit().Clamps:
 				require.Equal(t, most, c.Cost)
 				require.Less(t, c.Bucket.Ready(0, 0, c.Cost), meter.Never)
 			default:
@@ -174,7 +178,7 @@ func TestARequestHasRoomForItsCharges(t *testing.T) {
 		copied.AddAll(r.Charges())
 		require.Equal(t, before, slices.Clone(copied.Charges()))
 		for i, li := range limits {
-			require.Same(t, li, copied.Charges()[i].Limit)
+			require.Same(t, li, copied.Charges()[i].Limit())
 		}
 	}
 }
@@ -191,7 +195,7 @@ func TestRatesAreAskedForBeforeABucketIsMade(t *testing.T) {
 	li := newLimit(10, func(li *bucket.Limit) { li.Asks = true })
 	bucketFor(li, "kept")
 	bucketFor(li, "")
-	charge := func(key string) []Charge { return []Charge{{Limit: li, Key: key}} }
+	charge := func(key string) []Charge { return []Charge{{Bucket: li.Single, Key: key}} }
 	require.False(t, isUnrated(charge("kept"), false, 0))
 	require.False(t, isUnrated(charge(""), false, 0))
 	require.True(t, isUnrated(charge("new"), false, 0))
@@ -267,7 +271,7 @@ func TestAWaiterThatWasGrantedIsARequest(t *testing.T) {
 	require.Equal(t, second, r.At)
 	require.Equal(t, turn{"me", 3}, r.turn())
 	for i, paid := range []int64{11, 12} {
-		require.Equal(t, Charge{Limit: asked.Charges()[i].Limit, Bucket: asked.Charges()[i].Bucket, Cost: 2, Paid: paid}, r.Charges()[i])
+		require.Equal(t, Charge{Bucket: asked.Charges()[i].Bucket, Cost: 2, Paid: paid}, r.Charges()[i])
 	}
 	require.Zero(t, entered(charged(1, newLimit(1)), meter.Never).turn(), "there are no turns")
 }
@@ -403,7 +407,7 @@ func TestARequestMayWaitForAResponseThatMayHaveItsTokens(t *testing.T) {
 		{Name: "local", Rate: meter.Rate{N: 10, Per: time.Second}, Burst: -1, Initial: -1, Share: 1, Make: tokens},
 	}, Options{MaxKeys: 10})
 	shared, local := l.Limits[0].Single, l.Limits[1].Single
-	charges := []Charge{{Limit: l.Limits[0], Bucket: shared, Cost: 1}, {Limit: l.Limits[1], Bucket: local, Cost: 1}}
+	charges := []Charge{{Bucket: shared, Cost: 1}, {Bucket: local, Cost: 1}}
 	require.Equal(t, int64(terms.Timeout), respite(charges, false, second, second))
 	require.Zero(t, respite(charges, true, second, second), "a Try does not wait")
 	require.Zero(t, respite(charges[1:], false, second, second), "nothing is to be asked for")

@@ -23,7 +23,7 @@ const gateLimit = "server"
 func (l *Core) passLocked(w *Waiter, now meter.Instant) {
 	if g := l.servers.Gate(w.Gate, now); g != nil {
 		b := l.ownerLocked(g, now)
-		w.charges = append(w.charges, Charge{Limit: b.Limit, Key: b.Key, Cost: 1, Bucket: b})
+		w.charges = append(w.charges, Charge{Bucket: b, Key: b.Key, Cost: 1})
 	}
 }
 
@@ -232,10 +232,10 @@ func (l *Core) readLocked(h *quota.Hints, now meter.Instant) quota.Reading {
 func ownOf(charges []Charge) (own quota.Own) {
 	for i := range charges {
 		c := &charges[i]
-		if c.Limit.Learns {
-			own.Slots, own.Adaptive = own.Slots || c.Limit.Frees, own.Adaptive || !c.Limit.Frees
+		if c.Limit().Learns {
+			own.Slots, own.Adaptive = own.Slots || c.Limit().Frees, own.Adaptive || !c.Limit().Frees
 		}
-		if c.Limit.Rated {
+		if c.Limit().Rated {
 			r := c.Bucket.PerSecondAsSet() / max(1, c.settledCost())
 			if own.Rate == 0 || r < own.Rate {
 				own.Rate = r

@@ -168,7 +168,7 @@ func TestContextWinsOverAGrant(t *testing.T) {
 			require.True(t, isGranted(w))
 			gone := errors.New("gone")
 			cancel(gone)
-			require.Equal(t, gone, l.Await(ctx, w))
+			require.Equal(t, gone, l.Await(ctx, nil, w))
 			require.Equal(t, l.counts().Undone, l.counts().Granted)
 			c, _, _ := l.Read(l.user)
 			require.EqualValues(t, 1, c.Undone)

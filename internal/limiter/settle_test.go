@@ -100,11 +100,11 @@ func TestOnlyARequestThatWasNotSentIsRefundedByAnAdaptiveLimit(t *testing.T) {
 			require.NoError(t, err)
 			charge := &g.Request.Charges()[0]
 			if charge.Kept = false; c.settled {
-				require.NoError(t, g.settle(charge.Limit.Name, 1))
+				require.NoError(t, g.settle(charge.Limit().Name, 1))
 			}
 			g.answer(&limiter.Answer{Outcome: aimd.OK, Unsent: c.unsent})
-			require.Equal(t, c.returned, charge.Limit.Counts.Returned, name)
-			if !charge.Limit.Frees {
+			require.Equal(t, c.returned, charge.Limit().Counts.Returned, name)
+			if !charge.Limit().Frees {
 				require.InDelta(t, before-1+float64(c.returned), tokens(), 1e-9, name)
 			}
 		})

@@ -156,10 +156,10 @@ func (x *severalRun) book() {
 			continue
 		}
 		for _, c := range e.grant.Request.Charges() {
-			if c.Limit.Frees {
+			if c.Limit().Frees {
 				continue
 			}
-			p := payment{limit: c.Limit.Name, cost: e.asked.Costs[c.Limit.Name], at: e.to, waited: e.to > e.from}
+			p := payment{limit: c.Limit().Name, cost: e.asked.Costs[c.Limit().Name], at: e.to, waited: e.to > e.from}
 			key := x.keyOf(e, p.limit)
 			taken[key] = append(taken[key], p)
 		}

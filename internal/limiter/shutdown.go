@@ -158,7 +158,7 @@ func (l *Core) refusalOfShut(charges []Charge) *Refusal {
 	r := &Refusal{Reason: bucket.ReasonShutdown, Limit: l.Limits[0], Wait: math.MaxInt64}
 	if len(charges) > 0 {
 		c := &charges[0]
-		r.Limit, r.Key, r.Cost = c.Limit, c.Key, c.Cost
+		r.Limit, r.Key, r.Cost = c.Limit(), c.Key, c.Cost
 	}
 	return r
 }
@@ -192,7 +192,7 @@ func (l *Core) waitersOf(of *User) (all []*Waiter) {
 		}
 	}
 	slices.Reverse(all)
-	slices.SortStableFunc(all, func(a, b *Waiter) int { return cmp.Compare(b.rank, a.rank) })
+	slices.SortStableFunc(all, func(a, b *Waiter) int { return cmp.Compare(b.in.Rank, a.in.Rank) })
 	return all
 }
 

@@ -16,11 +16,10 @@ import (
 // be a million of them. Its owner sets the exported fields before it passes it to [Core.Enqueue].
 type Waiter struct {
 	Priority int
-	MaxWait  time.Duration   // negative: no bound
-	Cancel   <-chan struct{} // closed when the request has ended; nil: only its context ends it
-	Gate     *quota.Key      // that it passes; nil: none
-	Claim    *Claim          // the request waits in other Cores, too; nil: it does not
-	Late     bool            // it passes the gate only if it has to wait
+	MaxWait  time.Duration // negative: no bound
+	Gate     *quota.Key    // that it passes; nil: none
+	Claim    *Claim        // the request waits in other Cores, too; nil: it does not
+	Late     bool          // it passes the gate only if it has to wait
 
 	try     bool    // it never overtakes a waiter
 	joining bool    // it may be granted on arrival
@@ -37,7 +36,6 @@ type Waiter struct {
 
 	bounds
 	in                 order.Waiter
-	due                meter.Instant // when it would be granted, as it seemed on arrival
 	at                 meter.Instant // when it was decided
 	heap.Entry[ending]               // in Core.ends
 }
@@ -67,12 +65,23 @@ const (
 )
 
 // Waiter returns a Waiter with the charges of a request that was not granted. It waits for as long as it takes.
-func (r *Request) Waiter() *Waiter {
-	charges := r.Charges()
-	w := &Waiter{MaxWait: -1, user: r.User, charges: make([]Charge, len(charges), len(charges)+1)} // and that of the gate
-	copy(w.charges, charges)
-	return w
+func (r *Request) Waiter() *Waiter { return r.Asked().Waiter() }
+
+// An Asked is what a request has asked for that was not granted. It is small, because it is allocated while the Request is on the stack:
+// to allocate a Waiter there would need more than a small stack has.
+type Asked struct {
+	user    *User
+	charges []Charge
 }
+
+// Asked returns what the request has asked for, with room for the charge of its gate.
+func (r *Request) Asked() *Asked {
+	charges := r.Charges()
+	return &Asked{r.User, append(make([]Charge, 0, len(charges)+1), charges...)}
+}
+
+// Waiter returns a Waiter that waits for as long as it takes.
+func (a *Asked) Waiter() *Waiter { return &Waiter{MaxWait: -1, user: a.user, charges: a.charges} }
 
 // SetCaller sets the caller of the request, where callers take turns.
 func (w *Waiter) SetCaller(name string, weight int64) { w.in.Caller, w.in.Weight = name, weight }
@@ -100,7 +109,7 @@ func (w *Waiter) Take(r *Request) {
 	}
 	for i, cost := range w.in.Costs {
 		b, c := w.bucketAt(i), r.add()
-		c.Limit, c.Key, c.Bucket, c.Cost, c.Paid = b.Limit, b.Key, b, cost, w.paid()[i]
+		c.Bucket, c.Key, c.Cost, c.Paid = b, b.Key, cost, w.paid()[i]
 		if w.lowered {
 			c.share = w.charges[i].share
 		}
@@ -110,19 +119,19 @@ func (w *Waiter) Take(r *Request) {
 // enter sets what the order of waiters needs to know of w.
 func (w *Waiter) enter() {
 	in, n, open := &w.in, len(w.charges), true
-	in.Rank, in.Last, in.Weight, in.Owner = w.rank, min(w.expiry, w.deadline-1), max(1, in.Weight), w
+	in.Last, in.Weight, in.Owner = min(w.expiry, w.deadline-1), max(1, in.Weight), w
 	if w.expiry == meter.Never && w.deadline == meter.Never {
 		in.Last = meter.Never
 	}
 	for i := range w.charges {
-		li := w.charges[i].Limit
+		li := w.charges[i].Limit()
 		open = open && (li.Open || li.Gates)
 		w.lowered = w.lowered || li.Lowers
 	}
 	if w.Gate != nil {
 		w.traits = w.Gate.Traits
 	}
-	if last := w.charges[n-1]; last.Limit.Gates && !open { // without limits, only requests of one gate wait in one line
+	if last := w.charges[n-1]; last.Limit().Gates && !open { // without limits, only requests of one gate wait in one line
 		in.Gate = &last.Bucket.Needs().Point
 		n--
 	}
@@ -162,7 +171,6 @@ func (w *Waiter) turn() turn {
 
 // bounds say for how long a request may wait.
 type bounds struct {
-	rank     meter.Instant // see order.RankOf
 	arrived  meter.Instant
 	expiry   meter.Instant // the last instant at which it may be granted, by its MaxWait; never: there is none
 	deadline meter.Instant // the first instant at which it may not, by its context; never: there is none
@@ -172,7 +180,7 @@ type bounds struct {
 // bind sets the bounds of a request that came now, and its rank; see Options.DeadlineAge.
 func (w *Waiter) bind(ctx context.Context, age time.Duration, now meter.Instant) {
 	b := &w.bounds
-	b.rank, b.arrived, b.expiry, b.deadline = order.RankOf(now, w.Priority), now, meter.Never, meter.Never
+	w.in.Rank, b.arrived, b.expiry, b.deadline = order.RankOf(now, w.Priority), now, meter.Never, meter.Never
 	if w.MaxWait >= 0 {
 		b.expiry = meter.AddInstant(now, int64(w.MaxWait))
 	}
@@ -180,7 +188,7 @@ func (w *Waiter) bind(ctx context.Context, age time.Duration, now meter.Instant)
 		b.deadline = meter.AddInstant(now, max(0, int64(time.Until(d))))
 	}
 	if age > 0 {
-		b.rank += min(0, min(b.expiry, b.deadline)-now-int64(age))
+		w.in.Rank += min(0, min(b.expiry, b.deadline)-now-int64(age))
 	}
 }
 

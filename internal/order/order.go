@@ -154,7 +154,7 @@ type Waiter struct {
 	left, right *Waiter
 	bound       Instant  // of it and all below it in the tree; see findBound
 	slope       int64    // of its queue when the bound was found
-	room        [6]int64 // for costs, sums and mosts where there are no more than two points
+	room        [9]int64 // for costs, sums and mosts where there are no more than two points and a gate
 }
 
 // RankOf returns the rank of a request that came now with that priority: each step of priority counts as if it had come ten
