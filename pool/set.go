@@ -124,7 +124,7 @@ func (s *set) alike(of mask, now time.Duration) (alike mask, least time.Duration
 	for ; of != 0 && s.members[of.first()].After == s.members[first].After; of &= of - 1 {
 		m := &s.members[of.first()]
 		alike |= of & -of
-		if m.mean.Load() > 0 {
+		if m.known() {
 			least = min(least, m.expected(now))
 		}
 	}

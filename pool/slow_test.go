@@ -253,3 +253,47 @@ func TestAMemberThatHangsGetsFewRequests(t *testing.T) {
 		require.LessOrEqual(t, hang[11]-hang[2], 3)
 	})
 }
+
+// A member that has never responded, and whose callers give up, takes no more than half of the time of one of them. It gets its share soon
+// after it begins to respond.
+func TestAMemberThatHangsFromItsFirstRequestIsLeft(t *testing.T) {
+	for giveUp, most := range map[time.Duration]int{5 * time.Second: 41, 30 * time.Second: 11} {
+		t.Run(giveUp.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				members, began, responds := []pool.Member(nil), [3]int{}, false
+				for i := range 3 {
+					tr, err := throttle.New(roundTripper(func(req *http.Request) (*http.Response, error) {
+						if began[i]++; i == 0 && !responds {
+							<-req.Context().Done()
+							return nil, req.Context().Err()
+						}
+						time.Sleep(200 * time.Millisecond)
+						return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, nil
+					}))
+					require.NoError(t, err)
+					members = append(members, pool.Member{Name: fmt.Sprint(i), Transport: tr})
+				}
+				p := of(t, members[1:])
+				codes(t, p, 50)
+				require.NoError(t, p.Set(members...))
+				sendFor := func(d time.Duration) {
+					for start := time.Now(); time.Since(start) < d; {
+						ctx, cancel := context.WithCancel(t.Context())
+						time.AfterFunc(giveUp, cancel)
+						_, _ = get(ctx, p)
+						cancel()
+					}
+				}
+				sendFor(10 * time.Minute)
+				t.Log(began)
+				require.LessOrEqual(t, began[0], most)
+				responds, began[0] = true, 0
+				sendFor(max(10*time.Second, giveUp) + time.Second) // until a request has found out
+				require.Positive(t, began[0])
+				began = [3]int{}
+				sendFor(time.Minute)
+				require.InDelta(t, 100, began[0], 50)
+			})
+		})
+	}
+}
