@@ -3,6 +3,7 @@ package pool_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -207,5 +208,48 @@ func TestAMemberWithoutARateIsPassedOver(t *testing.T) {
 		_, err := get(t.Context(), p)
 		require.ErrorContains(t, err, `limit "of a"`)
 		require.ErrorContains(t, err, `limit "of b"`)
+	})
+}
+
+// Among members that are alike, too, one request a second finds out whether a member still fails, so it is back within a second.
+func TestOneOfManyMembersIsBackWithinASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bad := &server{status: http.StatusBadGateway}
+		members := []pool.Member{member(t, "bad", bad)}
+		for i := range 15 {
+			members = append(members, member(t, fmt.Sprint(i), &server{}))
+		}
+		p := of(t, members)
+		for bad.sent.Load() < 3 {
+			_, _ = get(t.Context(), p)
+		}
+		for i := range int64(5) {
+			time.Sleep(time.Second)
+			for range 100 {
+				_, _ = get(t.Context(), p)
+			}
+			require.Equal(t, 4+i, bad.sent.Load())
+		}
+		bad.status = http.StatusOK
+		time.Sleep(time.Second)
+		codes(t, p, 1600)
+		require.InDelta(t, 100, bad.sent.Load()-8, 50)
+	})
+}
+
+// A member that fails and is slow is tried as rarely as one that is only slow.
+func TestAMemberThatFailsSlowlyIsTriedAsRarelyAsASlowOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		members, servers := changings(t, 2, 200*time.Millisecond)
+		p := of(t, members)
+		codes(t, p, 20)
+		servers[0].status = http.StatusGatewayTimeout
+		servers[0].latency.Store(int64(30 * time.Second))
+		before := servers[0].sent.Load()
+		for start := time.Now(); time.Since(start) < 10*time.Minute; {
+			_, err := get(t.Context(), p)
+			require.NoError(t, err)
+		}
+		require.LessOrEqual(t, servers[0].sent.Load()-before, int64(12))
 	})
 }
