@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -251,5 +254,52 @@ func TestAMemberThatFailsSlowlyIsTriedAsRarelyAsASlowOne(t *testing.T) {
 			require.NoError(t, err)
 		}
 		require.LessOrEqual(t, servers[0].sent.Load()-before, int64(12))
+	})
+}
+
+// However it is that no connection can be made, the request is sent by another member, with its body.
+func TestARequestWithoutAConnectionIsSentByAnotherMember(t *testing.T) {
+	uncertified := httptest.NewTLSServer(http.NotFoundHandler())
+	defer uncertified.Close()
+	uncertified.Config.ErrorLog = log.New(io.Discard, "", 0)
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	for name, base := range map[string]http.RoundTripper{
+		"the host is down":         to(t, gone.URL, &http.Transport{}),
+		"its proxy is down":        to(t, "http://api.example.com", &http.Transport{Proxy: http.ProxyURL(parse(t, gone.URL))}),
+		"the TLS proxy is down":    to(t, "https://api.example.com", &http.Transport{Proxy: http.ProxyURL(parse(t, gone.URL))}),
+		"its certificate is wrong": to(t, uncertified.URL, &http.Transport{}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			tr, err := throttle.New(base)
+			require.NoError(t, err)
+			good := &server{}
+			second := member(t, "good", good)
+			second.After = 1
+			p := of(t, []pool.Member{{Name: "bad", Transport: tr}, second})
+			for range 3 {
+				req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.example.com/", strings.NewReader("text"))
+				resp, err := p.RoundTrip(req)
+				require.NoError(t, err)
+				require.Equal(t, 200, resp.StatusCode)
+			}
+			require.EqualValues(t, 12, good.read.Load())
+		})
+	}
+}
+
+func parse(t *testing.T, text string) *url.URL {
+	u, err := url.Parse(text)
+	require.NoError(t, err)
+	return u
+}
+
+// to returns a base that sends all requests to a host.
+func to(t *testing.T, host string, base http.RoundTripper) http.RoundTripper {
+	u := parse(t, host)
+	return roundTripper(func(req *http.Request) (*http.Response, error) {
+		req = req.Clone(req.Context())
+		req.URL.Scheme, req.URL.Host = u.Scheme, u.Host
+		return base.RoundTrip(req)
 	})
 }

@@ -3,6 +3,7 @@ package pool
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"hash/fnv"
 	"io"
@@ -251,8 +252,11 @@ func isFailure(req *http.Request, resp *http.Response, err error) bool {
 	}
 }
 
-// isUnsent reports whether a request has certainly not reached the server.
+// isUnsent reports whether a request has certainly not reached the server, because there was no connection to it.
 func isUnsent(err error) bool {
-	e, ok := errors.AsType[*net.OpError](err)
-	return ok && e.Op == "dial"
+	if e, ok := errors.AsType[*net.OpError](err); ok {
+		return e.Op == "dial" || e.Op == "proxyconnect"
+	}
+	_, ok := errors.AsType[*tls.CertificateVerificationError](err)
+	return ok
 }
