@@ -54,8 +54,9 @@ type Pool struct {
 // An Option configures a Pool. Its error names the option and what is wrong with it; New joins the errors of all.
 type Option func(*Pool) error
 
-// Sticky sends requests for which key returns the same text by the same member, if that can send them within the time: for a cache of the
-// server, such as one of prompts. A request for which key returns "" goes by any member. If members come and go, most keys keep theirs.
+// Sticky sends requests for which key returns the same text by the same member, if that can send them within the time, less by how much
+// longer it takes to respond than the quickest with the same After. That is for a cache of the server, such as one of prompts. A request for
+// which key returns "" goes by any member. If members come and go, most keys keep theirs.
 func Sticky(key func(*http.Request) string, within time.Duration) Option {
 	return func(p *Pool) error {
 		if key == nil {

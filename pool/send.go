@@ -126,10 +126,13 @@ func (p *Pool) sendBy(req *http.Request, set *set, tried []*state, start time.Du
 	usable, trial := set.usable(tried, now)
 	if p.sticky != nil {
 		if key := p.sticky(req); key != "" {
-			if by, resp, err = p.step(req, set, tried, tier{mask: set.home(key, usable), after: -1, within: p.within}, start, now); err != errLater {
-				return by, resp, err
+			home := set.home(key, usable)
+			if extra := set.extra(home, usable, now); extra <= p.within {
+				if by, resp, err = p.step(req, set, tried, tier{mask: home, after: -1, within: p.within - extra}, start, now); err != errLater {
+					return by, resp, err
+				}
+				now = p.now() // the request may have waited
 			}
-			now = p.now() // the request may have waited
 		}
 	}
 	for t := (tier{}); ; now = p.now() {

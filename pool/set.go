@@ -133,6 +133,16 @@ func (s *set) alike(of mask, now time.Duration) (alike mask, least time.Duration
 	return alike, least
 }
 
+// extra returns how much longer than the quickest of the usable members with the same After one of these takes to respond.
+func (s *set) extra(one, usable mask, now time.Duration) time.Duration {
+	for rest := usable; ; {
+		alike, least := s.alike(rest, now)
+		if rest &^= alike; alike&one != 0 {
+			return s.members[one.first()].extra(now, least)
+		}
+	}
+}
+
 // index returns where a Transport is in the set; -1: it is none of it.
 func (s *set) index(t *throttle.Transport) int {
 	return slices.IndexFunc(s.members, func(m member) bool { return m.Transport == t })

@@ -297,3 +297,47 @@ func TestAMemberThatHangsFromItsFirstRequestIsLeft(t *testing.T) {
 		})
 	}
 }
+
+// The member of a key is left, too, if waiting for its response takes longer than the key is worth, and it gets its requests back later.
+func TestTheMemberOfAKeyIsLeftWhileItIsSlow(t *testing.T) {
+	const takes, within = 200 * time.Millisecond, time.Second
+	for slow, left := range map[time.Duration]bool{takes + within: false, takes + within + 1: true, time.Minute: true} {
+		t.Run(slow.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				members, servers := changings(t, 3, takes)
+				p := of(t, members, pool.Sticky(func(r *http.Request) string { return r.Header.Get("K") }, within))
+				codes(t, p, 50) // each shows how long it takes
+				send := func(n int) (by [3]int64) {
+					for i, s := range servers {
+						by[i] = -s.sent.Load()
+					}
+					for range n {
+						req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://api.example.com/", nil)
+						req.Header.Set("K", "k")
+						_, err := p.RoundTrip(req)
+						require.NoError(t, err)
+					}
+					for i, s := range servers {
+						by[i] += s.sent.Load()
+					}
+					return by
+				}
+				by, home := send(1), 0
+				for by[home] == 0 {
+					home++
+				}
+				servers[home].latency.Store(int64(slow))
+				time.Sleep(10 * time.Second) // so that one response counts for all before
+				require.EqualValues(t, 1, send(1)[home])
+				if by := send(20)[home]; left {
+					require.Zero(t, by)
+				} else {
+					require.EqualValues(t, 20, by)
+				}
+				servers[home].latency.Store(int64(takes))
+				time.Sleep(slow + 10*time.Second)
+				require.EqualValues(t, 20, send(20)[home])
+			})
+		})
+	}
+}
