@@ -204,6 +204,41 @@ func TestForecastSaysWhereItIsABound(t *testing.T) {
 	}
 }
 
+// A forecast for a limit in a store is a lower bound, and a close one if no other process asks.
+func TestForecastForASharedLimit(t *testing.T) {
+	for name, limit := range map[string]func(throttle.LimitOption) throttle.Limit{
+		"bucket":  func(o throttle.LimitOption) throttle.Limit { return throttle.TokenBucket(10, time.Second, o) },
+		"pace":    func(o throttle.LimitOption) throttle.Limit { return throttle.Pace(10, time.Second, o) },
+		"sliding": func(o throttle.LimitOption) throttle.Limit { return throttle.SlidingWindow(10, time.Second, o) },
+		"fixed":   func(o throttle.LimitOption) throttle.Limit { return throttle.FixedWindow(10, time.Second, o) },
+	} {
+		for _, used := range []int{0, 1, 25} {
+			t.Run(fmt.Sprint(name, used), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					l := limiterWith(t, throttle.WithLimit(limit(throttle.Shared(store.NewMemory()))))
+					for range used {
+						require.NoError(t, l.Wait(t.Context(), throttle.Ask{}))
+					}
+					for _, waiting := range []int{0, 15} {
+						enqueueAll(t, l, throttle.Ask{}, waiting)
+						f, err := l.Forecast(throttle.Ask{}, 100)
+						require.NoError(t, err)
+						require.True(t, f.Least)
+						got := tenthsOf(enqueueAll(t, l, throttle.Ask{}, 100), time.Now())
+						for i, at := range got {
+							require.LessOrEqual(t, f.Tenths[i], at, "%d", i)
+						}
+						if used > 0 {
+							require.InDelta(t, int64(got[9]), int64(f.Done()), 1.1e9, "a window at most")
+						}
+					}
+					require.NoError(t, l.Shutdown(t.Context()))
+				})
+			})
+		}
+	}
+}
+
 // A cost that can never be paid is never due, and requests beyond those that are played go on as the others do.
 func TestForecastOfTooMuch(t *testing.T) {
 	l := limiterWith(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second)))

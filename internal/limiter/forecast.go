@@ -122,9 +122,12 @@ func (l *Core) standIn(li *bucket.Limit, r meter.Rate, burst int64, now meter.In
 func (p *play) stage(li *bucket.Limit, key string, m meter.Meter) *stage {
 	s := &stage{limit: li, key: key, opens: li.AllHeldUntil()}
 	c, exact := m.(meter.Copier)
+	bounder, bounded := m.(meter.Bounder)
 	switch {
 	case exact:
 		s.meter = c.Copy()
+	case bounded:
+		s.meter, p.least = bounder.Best(p.now), true
 	case m == meter.Meter(meter.Unlimited{}):
 		s.meter = m
 	default:
@@ -134,8 +137,8 @@ func (p *play) stage(li *bucket.Limit, key string, m meter.Meter) *stage {
 	return s
 }
 
-// likeNow returns a meter that goes on as a meter is now about which responses decide: a learned rate stays as it is, and a store or a
-// number in flight stops nothing.
+// likeNow returns a meter that goes on as a meter is now about which responses decide: a learned rate stays as it is, and a number in
+// flight stops nothing.
 func likeNow(li *bucket.Limit, m meter.Meter, now meter.Instant) meter.Meter {
 	rate := 0.0
 	if r, ok := m.(meter.Rater); ok {
