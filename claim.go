@@ -95,7 +95,11 @@ func (t *Transport) Enqueue(req *http.Request, c *Claim) (*Ticket, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Ticket{limiter: t.limiter, waiter: w, decided: c.Done(), claimed: &claimed{t, c, waits}}, nil
+	ticket := &Ticket{limiter: t.limiter, waiter: w, decided: c.Done(), claimed: &claimed{t, c, waits}}
+	if o.receipt != nil {
+		o.receipt.waitsFor(ticket)
+	}
+	return ticket, nil
 }
 
 var (

@@ -131,7 +131,7 @@ func TestInteractiveRequestsGoBeforeBulk(t *testing.T) {
 		time.Sleep(time.Minute)
 		for i := range 20 {
 			start := time.Now()
-			require.NoError(t, l.Wait(throttle.ContextWithMaxWait(t.Context(), 3*time.Second), throttle.Ask{}), fmt.Sprint(i))
+			require.NoError(t, l.Wait(throttle.ContextWithMaxWait(t.Context(), 3*time.Second), throttle.Ask{Priority: i % 2}), fmt.Sprint(i))
 			require.LessOrEqual(t, time.Since(start), 100*time.Millisecond)
 			time.Sleep(time.Second)
 		}

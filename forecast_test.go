@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -203,6 +204,41 @@ func TestForecastSaysWhereItIsABound(t *testing.T) {
 	}
 }
 
+// A forecast for a limit in a store is a lower bound, and a close one if no other process asks.
+func TestForecastForASharedLimit(t *testing.T) {
+	for name, limit := range map[string]func(throttle.LimitOption) throttle.Limit{
+		"bucket":  func(o throttle.LimitOption) throttle.Limit { return throttle.TokenBucket(10, time.Second, o) },
+		"pace":    func(o throttle.LimitOption) throttle.Limit { return throttle.Pace(10, time.Second, o) },
+		"sliding": func(o throttle.LimitOption) throttle.Limit { return throttle.SlidingWindow(10, time.Second, o) },
+		"fixed":   func(o throttle.LimitOption) throttle.Limit { return throttle.FixedWindow(10, time.Second, o) },
+	} {
+		for _, used := range []int{0, 1, 25} {
+			t.Run(fmt.Sprint(name, used), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					l := limiterWith(t, throttle.WithLimit(limit(throttle.Shared(store.NewMemory()))))
+					for range used {
+						require.NoError(t, l.Wait(t.Context(), throttle.Ask{}))
+					}
+					for _, waiting := range []int{0, 15} {
+						enqueueAll(t, l, throttle.Ask{}, waiting)
+						f, err := l.Forecast(throttle.Ask{}, 100)
+						require.NoError(t, err)
+						require.True(t, f.Least)
+						got := tenthsOf(enqueueAll(t, l, throttle.Ask{}, 100), time.Now())
+						for i, at := range got {
+							require.LessOrEqual(t, f.Tenths[i], at, "%d", i)
+						}
+						if used > 0 {
+							require.InDelta(t, int64(got[9]), int64(f.Done()), 1.1e9, "a window at most")
+						}
+					}
+					require.NoError(t, l.Shutdown(t.Context()))
+				})
+			})
+		}
+	}
+}
+
 // A cost that can never be paid is never due, and requests beyond those that are played go on as the others do.
 func TestForecastOfTooMuch(t *testing.T) {
 	l := limiterWith(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second)))
@@ -213,10 +249,48 @@ func TestForecastOfTooMuch(t *testing.T) {
 	require.NoError(t, err)
 	require.InDelta(t, 1e6, f.Done().Seconds(), 1)
 	require.InDelta(t, 5e5, f.Tenths[4].Seconds(), 1)
+	f, err = limiterWith(t, throttle.WithLimit(throttle.TokenBucket(1, time.Hour))).Forecast(throttle.Ask{}, math.MaxInt)
+	require.NoError(t, err)
+	require.EqualValues(t, int64(math.MaxInt64), f.Tenths[0])
 	_, err = l.Forecast(throttle.Ask{}, -1)
 	require.EqualError(t, err, "throttle: Forecast of -1 requests: the number is negative")
 	_, err = l.Forecast(throttle.Ask{Costs: map[string]int64{"x": 1}}, 1)
 	require.ErrorContains(t, err, `Ask.Costs`)
+}
+
+// A forecast of more requests than are played is exact with one limit whose burst is a multiple of the cost, and otherwise close.
+func TestForecastOfMoreThanIsPlayed(t *testing.T) {
+	const day = 24 * time.Hour
+	second, minute := throttle.Name("second"), throttle.Name("minute")
+	for name, c := range map[string]struct {
+		limits  []throttle.Limit
+		cost    int64
+		n       int
+		limit   string
+		done    time.Duration
+		percent float64 // by which it may be off
+	}{
+		"a rate":              {[]throttle.Limit{throttle.TokenBucket(10, time.Second)}, 1, 1_000_010, "bucket", 100_000 * time.Second, 0},
+		"a large burst":       {[]throttle.Limit{throttle.TokenBucket(1_000_000, time.Hour)}, 1, 3_000_000, "bucket", 2 * time.Hour, 0},
+		"a day":               {[]throttle.Limit{throttle.CalendarWindow(500_000, throttle.CalendarDay, time.UTC)}, 1, 1_000_001, "calendar-window", 2 * day, 0},
+		"a large window":      {[]throttle.Limit{throttle.FixedWindow(60_000, time.Minute)}, 1, 1_000_000, "fixed-window", 16 * time.Minute, 0},
+		"a small window":      {[]throttle.Limit{throttle.FixedWindow(1_000, time.Minute)}, 1, 1_000_000, "fixed-window", 999 * time.Minute, 0},
+		"a sliding window":    {[]throttle.Limit{throttle.SlidingWindow(500_000, time.Hour)}, 1, 1_000_001, "sliding-window", 2 * time.Hour, 0},
+		"a quota":             {[]throttle.Limit{throttle.Quota(500_000, time.Hour)}, 5, 300_000, "quota", 3 * time.Hour, 1},
+		"a rest of each":      {[]throttle.Limit{throttle.FixedWindow(10, time.Minute)}, 4, 1_000_000, "fixed-window", 499_999 * time.Minute, 1},
+		"none binds the play": {[]throttle.Limit{throttle.FixedWindow(500_000, 24*time.Hour, minute), throttle.TokenBucket(1_000_000, time.Second, second)}, 1, 1_000_000, "minute", day, 0},
+		"two alternate":       {[]throttle.Limit{throttle.FixedWindow(100, time.Minute, minute), throttle.TokenBucket(10, time.Second, throttle.Burst(1), second)}, 1, 1_000_000, "minute", 9999*time.Minute + 9900*time.Millisecond, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, err := limiterWith(t, throttle.WithLimit(c.limits...)).Forecast(throttle.Ask{Cost: c.cost}, c.n)
+				require.NoError(t, err)
+				require.Equal(t, c.limit, f.Limit)
+				require.InDelta(t, int64(c.done), int64(f.Done()), float64(c.done)*c.percent/100)
+				require.True(t, slices.IsSorted(f.Tenths[:]))
+			})
+		})
+	}
 }
 
 // Behind many requests, and with callers that take turns, a forecast is played with some of them.

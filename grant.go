@@ -146,7 +146,8 @@ type Receipt struct {
 	mu      sync.Mutex
 	grants  []*Grant // the last one of each Limiter, the latest first
 	limiter *Limiter
-	waiter  *limiter.Waiter // of limiter, the last one, whether it still waits or not; nil: there was none
+	waiter  *limiter.Waiter // of limiter, the last one, whether it still waits or not; nil: there was none, or tickets are later
+	tickets []*Ticket       // of one Claim, the last one
 }
 
 // ContextWithReceipt returns a context under which requests are recorded in the Receipt.
@@ -170,15 +171,39 @@ func (r *Receipt) file(l *Limiter, request *limiter.Request) *Grant {
 func (r *Receipt) waits(l *Limiter, w *limiter.Waiter) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.limiter, r.waiter = l, w
+	r.limiter, r.waiter, r.tickets = l, w, nil
 }
 
-// Waiting returns what the request waits for. It reports false if it does not wait, or not yet.
+// waitsFor records a request that waits at one of several Transports.
+func (r *Receipt) waitsFor(t *Ticket) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.tickets) > 0 && r.tickets[0].claimed.claim != t.claimed.claim {
+		r.tickets = nil
+	}
+	r.waiter, r.tickets = nil, append(r.tickets, t)
+}
+
+// Waiting returns what the request waits for. At several Transports, as in a pool, that is at the one by which it is expected to be sent
+// first. It reports false if the request does not wait, or not yet.
 func (r *Receipt) Waiting() (Waiting, bool) {
 	r.mu.Lock()
-	l, w := r.limiter, r.waiter
+	l, w, tickets := r.limiter, r.waiter, r.tickets
 	r.mu.Unlock()
-	return l.waiting(w)
+	switch {
+	case len(tickets) == 0:
+		return l.waiting(w)
+	case tickets[0].claimed.claim.claim.Winner() != nil:
+		return Waiting{}, false
+	}
+	var first Waiting
+	waits := false
+	for _, t := range tickets {
+		if w, ok := t.Waiting(); ok && (!waits || !w.Due.IsZero() && (first.Due.IsZero() || w.Due.Before(first.Due))) {
+			first, waits = w, true
+		}
+	}
+	return first, waits
 }
 
 // Waited returns how long the request waited, in all Limiters together.

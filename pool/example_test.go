@@ -23,7 +23,8 @@ func (b bearer) RoundTrip(req *http.Request) (*http.Response, error) {
 	return b.base.RoundTrip(req)
 }
 
-// Two tokens of GitHub have a quota each. What is left of it, and the secondary limits, are those of the token.
+// Tokens of two GitHub accounts have a quota each, which tokens of one account would share. What is left of it, and the secondary limits, are
+// those of the account.
 func Example_gitHub() {
 	github := &server{} // http.DefaultTransport
 	var members []pool.Member

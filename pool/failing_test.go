@@ -3,9 +3,13 @@ package pool_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -207,5 +211,95 @@ func TestAMemberWithoutARateIsPassedOver(t *testing.T) {
 		_, err := get(t.Context(), p)
 		require.ErrorContains(t, err, `limit "of a"`)
 		require.ErrorContains(t, err, `limit "of b"`)
+	})
+}
+
+// Among members that are alike, too, one request a second finds out whether a member still fails, so it is back within a second.
+func TestOneOfManyMembersIsBackWithinASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bad := &server{status: http.StatusBadGateway}
+		members := []pool.Member{member(t, "bad", bad)}
+		for i := range 15 {
+			members = append(members, member(t, fmt.Sprint(i), &server{}))
+		}
+		p := of(t, members)
+		for bad.sent.Load() < 3 {
+			_, _ = get(t.Context(), p)
+		}
+		for i := range int64(5) {
+			time.Sleep(time.Second)
+			for range 100 {
+				_, _ = get(t.Context(), p)
+			}
+			require.Equal(t, 4+i, bad.sent.Load())
+		}
+		bad.status = http.StatusOK
+		time.Sleep(time.Second)
+		codes(t, p, 1600)
+		require.InDelta(t, 100, bad.sent.Load()-8, 50)
+	})
+}
+
+// A member that fails and is slow is tried as rarely as one that is only slow.
+func TestAMemberThatFailsSlowlyIsTriedAsRarelyAsASlowOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		members, servers := changings(t, 2, 200*time.Millisecond)
+		p := of(t, members)
+		codes(t, p, 20)
+		servers[0].status = http.StatusGatewayTimeout
+		servers[0].latency.Store(int64(30 * time.Second))
+		before := servers[0].sent.Load()
+		for start := time.Now(); time.Since(start) < 10*time.Minute; {
+			_, err := get(t.Context(), p)
+			require.NoError(t, err)
+		}
+		require.LessOrEqual(t, servers[0].sent.Load()-before, int64(12))
+	})
+}
+
+// However it is that no connection can be made, the request is sent by another member, with its body.
+func TestARequestWithoutAConnectionIsSentByAnotherMember(t *testing.T) {
+	uncertified := httptest.NewTLSServer(http.NotFoundHandler())
+	defer uncertified.Close()
+	uncertified.Config.ErrorLog = log.New(io.Discard, "", 0)
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	for name, base := range map[string]http.RoundTripper{
+		"the host is down":         to(t, gone.URL, &http.Transport{}),
+		"its proxy is down":        to(t, "http://api.example.com", &http.Transport{Proxy: http.ProxyURL(parse(t, gone.URL))}),
+		"the TLS proxy is down":    to(t, "https://api.example.com", &http.Transport{Proxy: http.ProxyURL(parse(t, gone.URL))}),
+		"its certificate is wrong": to(t, uncertified.URL, &http.Transport{}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			tr, err := throttle.New(base)
+			require.NoError(t, err)
+			good := &server{}
+			second := member(t, "good", good)
+			second.After = 1
+			p := of(t, []pool.Member{{Name: "bad", Transport: tr}, second})
+			for range 3 {
+				req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.example.com/", strings.NewReader("text"))
+				resp, err := p.RoundTrip(req)
+				require.NoError(t, err)
+				require.Equal(t, 200, resp.StatusCode)
+			}
+			require.EqualValues(t, 12, good.read.Load())
+		})
+	}
+}
+
+func parse(t *testing.T, text string) *url.URL {
+	u, err := url.Parse(text)
+	require.NoError(t, err)
+	return u
+}
+
+// to returns a base that sends all requests to a host.
+func to(t *testing.T, host string, base http.RoundTripper) http.RoundTripper {
+	u := parse(t, host)
+	return roundTripper(func(req *http.Request) (*http.Response, error) {
+		req = req.Clone(req.Context())
+		req.URL.Scheme, req.URL.Host = u.Scheme, u.Host
+		return base.RoundTrip(req)
 	})
 }

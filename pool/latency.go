@@ -9,12 +9,12 @@ import (
 // A latency is how long a member takes to respond, as far as is known. Times are those since the Pool was made. Its fields are read and
 // written one by one: of two responses at one instant, the mean may forget one.
 type latency struct {
-	mean    atomic.Int64 // of the last responses; 0: there was none
-	with    atomic.Int64 // thousandths of how many requests were in flight then, in the mean
+	mean    atomic.Int64 // of the last responses; if there was none, the longest time in which a request got none
+	with    atomic.Int64 // thousandths of how many requests were in flight then, in the mean; 0: there was no response
 	at      atomic.Int64 // when the mean changed
 	flying  atomic.Int64 // how many requests have no response yet
 	quiet   atomic.Int64 // since when there was no response to those
-	checked atomic.Int64 // when a request last found out whether the member is quick again
+	checked atomic.Int64 // when a request was last sent to find out whether the member is quick again, or failed
 }
 
 const (
@@ -70,24 +70,30 @@ func (l *latency) sends(now time.Duration) {
 	l.flying.Add(1)
 }
 
+// known reports whether there was a response.
+func (l *latency) known() bool { return l.with.Load() > 0 }
+
 // took notes how long a request took that has ended now. A failure may be quicker than the work is, and one without a response would have
-// taken even longer, so both count only if they were slow.
+// taken even longer, so both count only if they were slow. Before the first response, they are a lower bound.
 func (l *latency) took(resp *http.Response, err error, took, now time.Duration) {
 	if err == nil {
 		l.quiet.Store(int64(now))
 	}
 	mean := time.Duration(l.mean.Load())
 	took = max(took, leastLatency)
-	if (err != nil || resp.StatusCode >= 400) && (mean == 0 || took <= mean) {
+	failed, known := err != nil || resp.StatusCode >= 400, l.known()
+	if failed && took <= mean {
+		l.checked.Store(int64(now))
 		return
 	}
 	weight := 1.0
-	if mean > 0 {
+	if known {
 		weight = min(1, max(1./meanOfAtMost, float64(now-time.Duration(l.at.Load()))/float64(meanOf)))
 	}
 	l.mean.Store(int64(mean + time.Duration(weight*float64(took-mean))))
-	with := l.with.Load()
-	l.with.Store(with + int64(weight*float64(l.flying.Load()*thousand-with)))
+	if with := l.with.Load(); known || !failed {
+		l.with.Store(with + int64(weight*float64(l.flying.Load()*thousand-with)))
+	}
 	l.at.Store(int64(now))
 }
 

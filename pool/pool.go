@@ -6,14 +6,14 @@
 // it, which charges what the request costs there. The others never charge it.
 //
 // A member that is held, refuses finally, has no tokens or rejects is left out as long as that lasts. One to which no connection can be made,
-// or that failed three times in a row (no response, a 401 or 402, or a 5xx other than 501), is left out until a request to it succeeds;
-// one request a second tries.
+// or that failed three times in a row (no response, a 401 or 402, or a 5xx other than 501), is left out until a request to it succeeds.
+// One request a second tries, if the member could get it otherwise: one that is slow or dear, too, is tried as rarely as it gets others.
 //
 // Of members with the same After, a request is sent where its response is expected first: one that takes more than twice as long as the
 // quickest gets only requests that no quicker one can send within the time that it takes longer. What counts is the time to the headers of
-// the last responses, and for how long there was none; failures count only if they are slow. After ten seconds without a response, or after
-// the time that it takes if that is longer, one request finds out whether the member is quick again. A member that hangs is known as such
-// only once it is silent, so give each member a limit of requests in flight, too.
+// the last responses, and for how long there was none; failures and canceled requests count only if they are slow. After ten seconds without
+// a response, or after the time that it takes if that is longer, one request finds out whether the member is quick again. A member that hangs
+// is known as such only once it is silent, so give each member a limit of requests in flight, too.
 //
 // A request that has not reached the server is sent by another member. One that has failed in another way is not: that is for package retry,
 // whose NewClient takes a Pool.
@@ -54,8 +54,9 @@ type Pool struct {
 // An Option configures a Pool. Its error names the option and what is wrong with it; New joins the errors of all.
 type Option func(*Pool) error
 
-// Sticky sends requests for which key returns the same text by the same member, if that can send them within the time: for a cache of the
-// server, such as one of prompts. A request for which key returns "" goes by any member. If members come and go, most keys keep theirs.
+// Sticky sends requests for which key returns the same text by the same member, if that can send them within the time, less by how much
+// longer it takes to respond than the quickest with the same After. That is for a cache of the server, such as one of prompts. A request for
+// which key returns "" goes by any member. If members come and go, most keys keep theirs.
 func Sticky(key func(*http.Request) string, within time.Duration) Option {
 	return func(p *Pool) error {
 		if key == nil {

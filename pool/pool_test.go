@@ -155,6 +155,41 @@ func TestMembersComeAndGo(t *testing.T) {
 	})
 }
 
+// A Receipt says what a request waits for at the member that is expected to send it first.
+func TestAWaitingRequestSaysWhatItWaitsFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := member(t, "a", &server{}, limit(throttle.TokenBucket(1, time.Hour, throttle.Name("of a"))))
+		b := member(t, "b", &server{}, limit(throttle.TokenBucket(1, time.Minute, throttle.Name("of b"))))
+		p := of(t, []pool.Member{a, b})
+		codes(t, p, 2)
+		ctx, receipt := throttle.ContextWithReceipt(t.Context())
+		_, ok := receipt.Waiting()
+		require.False(t, ok, "not yet")
+		start := time.Now()
+		var request sync.WaitGroup
+		request.Go(func() {
+			_, err := get(ctx, p)
+			assert.NoError(t, err)
+		})
+		synctest.Wait()
+		requireWaiting := func(limit string, due time.Duration) {
+			w, ok := receipt.Waiting()
+			require.True(t, ok)
+			require.Equal(t, throttle.Waiting{Limit: limit, Since: start, Due: start.Add(due)}, w)
+		}
+		requireWaiting("of b", time.Minute)
+		b.Transport.Limiter().HoldAll(2 * time.Hour)
+		requireWaiting("of a", time.Hour)
+		b.Transport.Limiter().ReleaseAll()
+		time.Sleep(time.Minute - 1)
+		requireWaiting("of b", time.Minute)
+		time.Sleep(1)
+		request.Wait()
+		_, ok = receipt.Waiting()
+		require.False(t, ok, "it was sent")
+	})
+}
+
 // A dear member gets what no cheaper one can send within its After.
 func TestTheCheapMemberIsFirstIfItCanInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -15,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hashicorp/go-retryablehttp"
 	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/headers"
 	"github.com/httpthrottle/throttle/pool"
@@ -202,6 +204,31 @@ func TestABodyWithoutGetBodyIsNotSentAgain(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 500, resp.StatusCode)
 	require.Zero(t, servers[1].sent)
+}
+
+// What docs/recipes.md says of GetBody: a stream is sent by another member immediately in a request of retryablehttp, and after a wait in one
+// of net/http.
+func TestAStreamIsSentByAnotherMemberIfItHasGetBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stream := func() io.Reader { return io.MultiReader(strings.NewReader("te"), strings.NewReader("xt")) }
+		sent := func(servers []*script) []string { return slices.Concat(servers[0].texts, servers[1].texts) }
+		servers, _, client := scripted(t, hints, []step{respond(429, ""), ok}, []step{ok})
+		start := time.Now()
+		req, err := retryablehttp.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.example.com/", stream())
+		require.NoError(t, err)
+		resp, err := client.Do(req)
+		require.NoError(t, err)
+		require.Equal(t, 200, resp.StatusCode)
+		require.Zero(t, time.Since(start))
+		require.Equal(t, []string{"text", "text"}, sent(servers))
+
+		servers, _, client = scripted(t, hints, []step{respond(429, ""), ok}, []step{ok})
+		resp, err = client.StandardClient().Post("http://api.example.com/", "text/plain", stream())
+		require.NoError(t, err)
+		require.Equal(t, 200, resp.StatusCode)
+		require.Positive(t, time.Since(start))
+		require.Equal(t, []string{"text", "text"}, sent(servers))
+	})
 }
 
 // Whatever happens to one of three members under load, each request gets a good response, and almost as soon as from the other two.

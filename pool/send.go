@@ -123,17 +123,21 @@ func (p *Pool) send(req *http.Request, tried []*state, start time.Duration) (by 
 // sendBy is send for the members of a set, tier after tier. The error is errChanged if they were replaced.
 func (p *Pool) sendBy(req *http.Request, set *set, tried []*state, start time.Duration) (by *member, resp *http.Response, err error) {
 	now := p.now()
-	usable := set.usable(tried, now)
+	usable, trial := set.usable(tried, now)
 	if p.sticky != nil {
 		if key := p.sticky(req); key != "" {
-			if by, resp, err = p.step(req, set, tried, tier{mask: set.home(key, usable), after: -1, within: p.within}, start, now); err != errLater {
-				return by, resp, err
+			home := set.home(key, usable)
+			if extra := set.extra(home, usable, now); extra <= p.within {
+				if by, resp, err = p.step(req, set, tried, tier{mask: home, after: -1, within: p.within - extra}, start, now); err != errLater {
+					return by, resp, err
+				}
+				now = p.now() // the request may have waited
 			}
-			now = p.now() // the request may have waited
 		}
 	}
 	for t := (tier{}); ; now = p.now() {
 		t = set.next(t.mask, usable, now)
+		t.trial = trial & t.mask
 		if by, resp, err = p.step(req, set, tried, t, start, now); err != errLater {
 			return by, resp, err
 		}
@@ -142,8 +146,8 @@ func (p *Pool) sendBy(req *http.Request, set *set, tried []*state, start time.Du
 
 // step sends a request by a member of a tier. The error is errLater if none can in time, and there is another tier.
 func (p *Pool) step(req *http.Request, set *set, tried []*state, t tier, start, now time.Duration) (by *member, resp *http.Response, err error) {
-	for rest := t.slow; rest != 0; rest &= rest - 1 {
-		if by = &set.members[rest.first()]; by.toCheck(now) {
+	for rest := t.slow | t.trial; rest != 0; rest &= rest - 1 {
+		if by = &set.members[rest.first()]; rest&-rest == t.trial || by.toCheck(now) {
 			if resp, sent, err := p.tryBy(by, req, now); sent {
 				return by, resp, err
 			}

@@ -3,6 +3,7 @@ package pool
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"hash/fnv"
 	"io"
@@ -40,6 +41,7 @@ const (
 type tier struct {
 	mask   mask
 	slow   mask          // members of later tiers that would be of this one if they were as quick as others
+	trial  mask          // the member that is tried first
 	after  time.Duration // the longest After of its members, and how much longer than others they take to respond
 	within time.Duration // from the arrival of the request; negative: there is no next tier
 }
@@ -124,11 +126,21 @@ func (s *set) alike(of mask, now time.Duration) (alike mask, least time.Duration
 	for ; of != 0 && s.members[of.first()].After == s.members[first].After; of &= of - 1 {
 		m := &s.members[of.first()]
 		alike |= of & -of
-		if m.mean.Load() > 0 {
+		if m.known() {
 			least = min(least, m.expected(now))
 		}
 	}
 	return alike, least
+}
+
+// extra returns how much longer than the quickest of the usable members with the same After one of these takes to respond.
+func (s *set) extra(one, usable mask, now time.Duration) time.Duration {
+	for rest := usable; ; {
+		alike, least := s.alike(rest, now)
+		if rest &^= alike; alike&one != 0 {
+			return s.members[one.first()].extra(now, least)
+		}
+	}
 }
 
 // index returns where a Transport is in the set; -1: it is none of it.
@@ -148,16 +160,22 @@ func (s *set) untried(tried []*state) mask {
 }
 
 // usable returns the members by which a request may be sent: of those that have not sent it yet, those that are not left out, if there are
-// any.
-func (s *set) usable(tried []*state, now time.Duration) mask {
+// any. On trial is one that is left out, and of which this request may find out how it does.
+func (s *set) usable(tried []*state, now time.Duration) (usable, trial mask) {
 	untried := cmp.Or(s.untried(tried), s.all)
 	up := untried
 	for rest := untried; rest != 0; rest &= rest - 1 {
-		if i := rest.first(); s.members[i].isOut(now) {
-			up &^= 1 << i
+		m := &s.members[rest.first()]
+		out := m.out.Load()
+		if out == 0 {
+			continue
+		}
+		up &^= rest & -rest
+		if trial == 0 && m.mayTry(out, now) {
+			trial = rest & -rest
 		}
 	}
-	return cmp.Or(up, untried)
+	return cmp.Or(up, untried) | trial, trial
 }
 
 // home returns the member of a key: that with the highest hash of both (rendezvous hashing).
@@ -212,10 +230,9 @@ const (
 	mostFailures = 3           // in succession; then it is left out
 )
 
-// isOut reports whether the member is left out. At the end of that time, it is not for one request, which finds out how the member does.
-func (s *state) isOut(now time.Duration) bool {
-	out := s.out.Load()
-	return out != 0 && (out > int64(now) || !s.out.CompareAndSwap(out, int64(now+outFor)))
+// mayTry reports whether a request may find out how the member does, which is left out until some time. At that time, one may.
+func (s *state) mayTry(out int64, now time.Duration) bool {
+	return out <= int64(now) && s.out.CompareAndSwap(out, int64(now+outFor))
 }
 
 // ended notes how a request fared that the member has sent, and which has ended now.
@@ -245,8 +262,11 @@ func isFailure(req *http.Request, resp *http.Response, err error) bool {
 	}
 }
 
-// isUnsent reports whether a request has certainly not reached the server.
+// isUnsent reports whether a request has certainly not reached the server, because there was no connection to it.
 func isUnsent(err error) bool {
-	e, ok := errors.AsType[*net.OpError](err)
-	return ok && e.Op == "dial"
+	if e, ok := errors.AsType[*net.OpError](err); ok {
+		return e.Op == "dial" || e.Op == "proxyconnect"
+	}
+	_, ok := errors.AsType[*tls.CertificateVerificationError](err)
+	return ok
 }

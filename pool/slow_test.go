@@ -253,3 +253,91 @@ func TestAMemberThatHangsGetsFewRequests(t *testing.T) {
 		require.LessOrEqual(t, hang[11]-hang[2], 3)
 	})
 }
+
+// A member that has never responded, and whose callers give up, takes no more than half of the time of one of them. It gets its share soon
+// after it begins to respond.
+func TestAMemberThatHangsFromItsFirstRequestIsLeft(t *testing.T) {
+	for giveUp, most := range map[time.Duration]int{5 * time.Second: 41, 30 * time.Second: 11} {
+		t.Run(giveUp.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				members, began, responds := []pool.Member(nil), [3]int{}, false
+				for i := range 3 {
+					tr, err := throttle.New(roundTripper(func(req *http.Request) (*http.Response, error) {
+						if began[i]++; i == 0 && !responds {
+							<-req.Context().Done()
+							return nil, req.Context().Err()
+						}
+						time.Sleep(200 * time.Millisecond)
+						return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, nil
+					}))
+					require.NoError(t, err)
+					members = append(members, pool.Member{Name: fmt.Sprint(i), Transport: tr})
+				}
+				p := of(t, members[1:])
+				codes(t, p, 50)
+				require.NoError(t, p.Set(members...))
+				sendFor := func(d time.Duration) {
+					for start := time.Now(); time.Since(start) < d; {
+						ctx, cancel := context.WithCancel(t.Context())
+						time.AfterFunc(giveUp, cancel)
+						_, _ = get(ctx, p)
+						cancel()
+					}
+				}
+				sendFor(10 * time.Minute)
+				t.Log(began)
+				require.LessOrEqual(t, began[0], most)
+				responds, began[0] = true, 0
+				sendFor(max(10*time.Second, giveUp) + time.Second) // until a request has found out
+				require.Positive(t, began[0])
+				began = [3]int{}
+				sendFor(time.Minute)
+				require.InDelta(t, 100, began[0], 50)
+			})
+		})
+	}
+}
+
+// The member of a key is left, too, if waiting for its response takes longer than the key is worth, and it gets its requests back later.
+func TestTheMemberOfAKeyIsLeftWhileItIsSlow(t *testing.T) {
+	const takes, within = 200 * time.Millisecond, time.Second
+	for slow, left := range map[time.Duration]bool{takes + within: false, takes + within + 1: true, time.Minute: true} {
+		t.Run(slow.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				members, servers := changings(t, 3, takes)
+				p := of(t, members, pool.Sticky(func(r *http.Request) string { return r.Header.Get("K") }, within))
+				codes(t, p, 50) // each shows how long it takes
+				send := func(n int) (by [3]int64) {
+					for i, s := range servers {
+						by[i] = -s.sent.Load()
+					}
+					for range n {
+						req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://api.example.com/", nil)
+						req.Header.Set("K", "k")
+						_, err := p.RoundTrip(req)
+						require.NoError(t, err)
+					}
+					for i, s := range servers {
+						by[i] += s.sent.Load()
+					}
+					return by
+				}
+				by, home := send(1), 0
+				for by[home] == 0 {
+					home++
+				}
+				servers[home].latency.Store(int64(slow))
+				time.Sleep(10 * time.Second) // so that one response counts for all before
+				require.EqualValues(t, 1, send(1)[home])
+				if by := send(20)[home]; left {
+					require.Zero(t, by)
+				} else {
+					require.EqualValues(t, 20, by)
+				}
+				servers[home].latency.Store(int64(takes))
+				time.Sleep(slow + 10*time.Second)
+				require.EqualValues(t, 20, send(20)[home])
+			})
+		})
+	}
+}

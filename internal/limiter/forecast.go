@@ -122,9 +122,12 @@ func (l *Core) standIn(li *bucket.Limit, r meter.Rate, burst int64, now meter.In
 func (p *play) stage(li *bucket.Limit, key string, m meter.Meter) *stage {
 	s := &stage{limit: li, key: key, opens: li.AllHeldUntil()}
 	c, exact := m.(meter.Copier)
+	bounder, bounded := m.(meter.Bounder)
 	switch {
 	case exact:
 		s.meter = c.Copy()
+	case bounded:
+		s.meter, p.least = bounder.Best(p.now), true
 	case m == meter.Meter(meter.Unlimited{}):
 		s.meter = m
 	default:
@@ -134,8 +137,8 @@ func (p *play) stage(li *bucket.Limit, key string, m meter.Meter) *stage {
 	return s
 }
 
-// likeNow returns a meter that goes on as a meter is now about which responses decide: a learned rate stays as it is, and a store or a
-// number in flight stops nothing.
+// likeNow returns a meter that goes on as a meter is now about which responses decide: a learned rate stays as it is, and a number in
+// flight stops nothing.
 func likeNow(li *bucket.Limit, m meter.Meter, now meter.Instant) meter.Meter {
 	rate := 0.0
 	if r, ok := m.(meter.Rater); ok {
@@ -199,11 +202,15 @@ func (p *play) forecast(n int) (f Forecast) {
 	if n == 0 {
 		n, when = 1, []meter.Instant{p.drain()}
 	}
+	var last *stage // that the last of them waits for, if it was not played
 	for i := range f.Tenths {
-		f.Tenths[i] = nth(when, (n*(i+1)+9)/10)
+		f.Tenths[i], last = p.nth(when, n/10*(i+1)+(n%10*(i+1)+9)/10) // n·(i+1) might overflow
 	}
 	f.From, f.Least = p.now, p.least
 	var most int64
+	if last != nil {
+		last.bound += f.Tenths[9] - when[len(when)-1]
+	}
 	for _, s := range p.points {
 		if s.bound > most {
 			most, f.Limit, f.Key = s.bound, s.limit, s.key
@@ -212,18 +219,33 @@ func (p *play) forecast(n int) (f Forecast) {
 	return f
 }
 
-// nth returns when the k-th request is sent, counted from 1. Requests beyond those that were played go on as the second half of them.
-func nth(when []meter.Instant, k int) meter.Instant {
+// nth returns when the k-th request is sent, counted from 1. Those that were not played are sent when each limit can pay them and all
+// before. Where that is only a lower bound, they go on as the second half of those that were played did, if that is later. It also returns
+// what the request waits for longest after those; nil: it does not.
+func (p *play) nth(when []meter.Instant, k int) (at meter.Instant, by *stage) {
 	n := len(when)
 	if k <= n {
-		return when[k-1]
+		return when[k-1], nil
 	}
-	last, middle := when[n-1], when[n/2]
-	if last == meter.Never {
-		return last
+	last, more, exact := when[n-1], int64(k-n), len(p.points) == 1 && p.order.Len() == 0
+	at = last
+	for i, s := range p.points {
+		cost := max(1, p.costs[i])
+		if due := s.Plan(last, min(more-1, 2*meter.MaxCount/cost)*p.costs[i], p.costs[i]); due > at {
+			at, by = due, s
+		}
+		exact = exact && s.meter.Most()%cost == 0
 	}
-	more := float64(last-middle) / float64(n-1-n/2) * float64(k-n)
-	return meter.AddInstant(last, int64(min(more, math.MaxInt64/2)))
+	if exact || last == meter.Never {
+		return at, by
+	}
+	each := float64(last-when[n/2-1]) / float64(n-n/2)
+	if on := each * float64(more); on > math.MaxInt64/2 {
+		at = meter.Never
+	} else {
+		at = max(at, meter.AddInstant(last, int64(on)))
+	}
+	return at, by
 }
 
 // begin has the copied requests wait, and as many like them as there are more.

@@ -31,3 +31,6 @@ type Turner interface{ Turns(now Instant) Instant }
 
 // A Copier is a meter about which time alone decides: a copy of it shows what it will do if nothing else happens.
 type Copier interface{ Copy() Meter }
+
+// A Bounder is a meter about which others decide, too: Best returns one that grants what this one would if they took nothing.
+type Bounder interface{ Best(now Instant) Meter }
