@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -34,15 +35,17 @@ func (f Forecast) Done() time.Duration { return f.Tenths[9] }
 //
 // It plays up to 100,000 requests, in about 0.2 µs each, behind up to 2,000 that wait, in about 2 µs each, and takes it that others that
 // wait are like those. Later ones of the n go on in the same way, but not before each limit by itself could have paid them all. The lock of
-// the Limiter is held only while those that wait are copied. The error names each fault of ask and n.
+// the Limiter is held only while those that wait are copied. After [Limiter.Shutdown], none of n requests would ever be
+// sent. The error names each fault of ask and n.
 func (l *Limiter) Forecast(ask Ask, n int) (Forecast, error) {
 	l.mustBeMade()
 	r := limiter.Request{User: l.user, Context: context.Background()}
-	if err := l.charge(&r, noOverrides, &ask); err != nil {
-		return Forecast{}, err
-	}
+	err := l.charge(&r, noOverrides, &ask)
 	if n < 0 {
-		return Forecast{}, fmt.Errorf("throttle: Forecast of %d requests: the number is negative", n)
+		err = errors.Join(err, fmt.Errorf("throttle: Forecast of %d requests: the number is negative", n))
+	}
+	if err != nil {
+		return Forecast{}, err
 	}
 	of, err := l.core.Forecast(&r, l.waiter(&r, noOverrides, &ask), n)
 	if err != nil {

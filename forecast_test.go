@@ -254,8 +254,27 @@ func TestForecastOfTooMuch(t *testing.T) {
 	require.EqualValues(t, int64(math.MaxInt64), f.Tenths[0])
 	_, err = l.Forecast(throttle.Ask{}, -1)
 	require.EqualError(t, err, "throttle: Forecast of -1 requests: the number is negative")
-	_, err = l.Forecast(throttle.Ask{Costs: map[string]int64{"x": 1}}, 1)
+	_, err = l.Forecast(throttle.Ask{Costs: map[string]int64{"x": 1}}, -1)
 	require.ErrorContains(t, err, `Ask.Costs`)
+	require.ErrorContains(t, err, "Forecast of -1 requests")
+}
+
+// After Shutdown, requests that come are never sent, and those that wait as before.
+func TestForecastAfterShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterWith(t, throttle.WithLimit(throttle.TokenBucket(1, time.Second)))
+		go func() { _ = l.Wait(t.Context(), throttle.Ask{}) }()
+		go func() { _ = l.Wait(t.Context(), throttle.Ask{}) }()
+		synctest.Wait()
+		go func() { _ = l.Shutdown(t.Context()) }()
+		synctest.Wait()
+		f, err := l.Forecast(throttle.Ask{}, 10)
+		require.NoError(t, err)
+		require.EqualValues(t, int64(math.MaxInt64), f.Tenths[0])
+		f, err = l.Forecast(throttle.Ask{}, 0)
+		require.NoError(t, err)
+		require.Equal(t, time.Second, f.Done())
+	})
 }
 
 // A forecast of more requests than are played is exact with one limit whose burst is a multiple of the cost, and otherwise close.

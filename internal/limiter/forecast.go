@@ -46,6 +46,7 @@ type play struct {
 	queue  []queued     // that go before them
 	more   int          // waiters behind those in queue
 	least  bool         // see Forecast
+	shut   bool         // they would be rejected, after Shutdown
 
 	order order.Order
 	all   map[*bucket.Bucket]*stage
@@ -87,7 +88,7 @@ func (l *Core) play(r *Request, w *Waiter) (*play, error) {
 		return nil, err
 	}
 	l.dueLocked(now)
-	p := &play{now: now, all: make(map[*bucket.Bucket]*stage)}
+	p := &play{now: now, shut: l.isShutLocked(r.User), all: make(map[*bucket.Bucket]*stage)}
 	w.bind(context.Background(), l.deadlineAge, now)
 	p.in = order.Waiter{Rank: w.in.Rank, Last: meter.Never, Caller: w.in.Caller, Weight: max(1, w.in.Weight)}
 	for i := range charges {
@@ -192,6 +193,13 @@ func (p *play) copyQueueLocked(charges []Charge) {
 
 // forecast plays n requests, or only those that wait before them.
 func (p *play) forecast(n int) (f Forecast) {
+	f.From = p.now
+	if p.shut && n > 0 {
+		for i := range f.Tenths {
+			f.Tenths[i] = meter.Never
+		}
+		return f
+	}
 	when := make([]meter.Instant, min(n, playedMost))
 	p.begin()
 	at := p.now
@@ -206,7 +214,7 @@ func (p *play) forecast(n int) (f Forecast) {
 	for i := range f.Tenths {
 		f.Tenths[i], last = p.nth(when, n/10*(i+1)+(n%10*(i+1)+9)/10) // n·(i+1) might overflow
 	}
-	f.From, f.Least = p.now, p.least
+	f.Least = p.least
 	var most int64
 	if last != nil {
 		last.bound += f.Tenths[9] - when[len(when)-1]
