@@ -95,7 +95,8 @@ func (l *Core) tryLater(r *Request) (wait time.Duration, ok bool) {
 func (l *Core) grantOrDeny(r *Request, behind bool, why *Refusal) (v verdict) {
 	l.mu.Lock()
 	now := l.nowLocked()
-	if now >= l.armed { // the timer has not come yet
+	late := now >= l.armed // the timer has not come yet
+	if late {
 		l.serveLocked(now)
 	}
 	ok, missing, shut := false, false, l.isShutLocked(r.User)
@@ -115,7 +116,11 @@ func (l *Core) grantOrDeny(r *Request, behind bool, why *Refusal) (v verdict) {
 	default:
 		v = l.grantOrDenyAgainLocked(r, behind, missing, why, now)
 	}
-	l.mu.Unlock()
+	if late {
+		l.end()
+	} else {
+		l.mu.Unlock()
+	}
 	return v
 }
 

@@ -45,8 +45,8 @@ func (l *Core) dueLocked(now meter.Instant) {
 	}
 }
 
-// serveLocked ends a change: it rejects the requests that are too late, grants those that can go now, and sets timers for the
-// others. If some are still to be checked, end continues.
+// serveLocked ends a change: it rejects the requests that are too late, grants those that can go now, sets timers for the others, and
+// ends calls of Shutdown. If some requests are still to be checked, end continues.
 func (l *Core) serveLocked(now meter.Instant) {
 	work := l.atOnce
 	for {
@@ -58,6 +58,9 @@ func (l *Core) serveLocked(now meter.Instant) {
 		l.armLeasesLocked(now)
 	}
 	l.armLocked(now)
+	if len(l.drains) > 0 {
+		l.drainLocked()
+	}
 }
 
 // begin takes mu for a change, after all that time has decided before.
@@ -81,9 +84,6 @@ func (l *Core) end() {
 		l.pause()
 		l.mu.Lock()
 		l.serveLocked(l.nowLocked())
-	}
-	if len(l.drains) > 0 {
-		l.drainLocked()
 	}
 	l.mu.Unlock()
 }
