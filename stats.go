@@ -20,7 +20,8 @@ import (
 //
 //	expvar.Publish("throttle", expvar.Func(func() any { return transport.Stats() }))
 //
-// Under [WithDryRun], Delayed, Waited and Rejected count what would have happened.
+// Under [WithDryRun], Delayed, Waited and Rejected count what would have happened. Limits that need the outcome of requests, such as
+// InFlight, are charged for those that are in flight, so their Granted may exceed that of all limits.
 //
 // A grant is undone if the context ends while the request is being granted, if a hook panics, by [Grant.Cancel], or if the
 // request did not reach a server. Granted and Delayed include undone grants, because no counter ever falls.

@@ -202,8 +202,7 @@ func (l *Core) tellArrival(ctx context.Context, w *Waiter, a *arrival) error {
 		if !l.dry {
 			return err
 		}
-		w.charges = nil // it is sent, but nothing is charged for it
-		l.takeOff(w.user)
+		l.sendRefused(w)
 	case w.user.Granted:
 		if a.at != nil {
 			at = placeOf(ctx, a.at)

@@ -29,6 +29,7 @@ type driven struct {
 	t     testing.TB
 	user  *limiter.User
 	rules []rule // by index of limit
+	dry   bool
 
 	// What a test does when it is called; nil: nothing.
 	onWait   func(at limiter.Place, cost int64, wait time.Duration)
@@ -70,7 +71,7 @@ func drive(t testing.TB, opts ...option) *driven {
 	if len(s.rules) == 0 {
 		s.rules = []rule{unlimited()}
 	}
-	l := &driven{t: t, rules: s.rules}
+	l := &driven{t: t, rules: s.rules, dry: s.DryRun}
 	s.Rate, s.StoreEvent = l.rateOf, l.storeChanged
 	rules := make([]bucket.Rule, len(s.rules))
 	for i := range rules {

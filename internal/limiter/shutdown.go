@@ -127,12 +127,6 @@ func (l *Core) takeOffLocked(u *User) {
 	}
 }
 
-func (l *Core) takeOff(u *User) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.takeOffLocked(u)
-}
-
 func (l *Core) landedLocked(u *User) {
 	if u.Flies {
 		l.flights.n--
