@@ -76,7 +76,7 @@ func drawRollout(r *rand.Rand, w *world, at time.Duration) twist {
 func (o rollout) play(f *fleet, me actor) {
 	me.sleep(f, o.at)
 	for _, p := range f.processes {
-		if p.of != o.crew || p.limiter == nil {
+		if p.of != o.crew || p.limiter == nil || p.still.isDead() {
 			continue
 		}
 		l := f.limits[o.limit].of(o.percent)
