@@ -24,7 +24,7 @@ func (l *Core) settleLocked(r *Request, i int, cost int64, now meter.Instant) (c
 	case r.spent&wasReturned != 0:
 		return 0, errReturned
 	case c.settled:
-		return 0, ErrSettled
+		return 0, errSettled
 	}
 	r.spent |= wasSettled
 	charged, c.settled = c.Cost, true
@@ -46,8 +46,7 @@ func (l *Core) settleLocked(r *Request, i int, cost int64, now meter.Instant) (c
 
 var (
 	errReturned = errors.New("all was given back")
-	// ErrSettled is returned by Settle if the charge was settled before.
-	ErrSettled = errors.New("it was settled before")
+	errSettled  = errors.New("it was settled before")
 )
 
 // keptLocked returns the bucket of the key of one that was charged, which may have been forgotten, because it was full or to make

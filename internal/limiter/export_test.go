@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"context"
+	"iter"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/bucket"
@@ -20,6 +21,8 @@ const (
 	PieceSize    = pieceSize
 	PieceWaiters = pieceWaiters
 )
+
+var ErrSettled = errSettled
 
 // The lock, and what is read under it.
 
@@ -99,6 +102,8 @@ func (l *Core) SetChecks(atOnce int, pause func()) { l.atOnce, l.pause = atOnce,
 
 // SetVisits is SetChecks for how many buckets are visited.
 func (l *Core) SetVisits(atOnce int, pause func()) { l.visitAtOnce, l.pause = atOnce, pause }
+
+func (l *Core) Pieces(limits ...*bucket.Limit) iter.Seq[[]*bucket.Bucket] { return l.pieces(limits...) }
 
 // Calls of a store, which may arrive and return in any order.
 

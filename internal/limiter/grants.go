@@ -37,8 +37,8 @@ func (l *Core) Charged(r *Request, i int) (cost int64, ok bool) {
 	return r.Charges()[i].Cost, r.spent&wasReturned == 0
 }
 
-// Longest returns how long it takes until the rate of each bucket has replaced what it was charged, in seconds; 0: none has a rate.
-func (l *Core) Longest(r *Request) (seconds float64) {
+// RefillTime returns how long it takes until the rate of each bucket has replaced what it was charged, in seconds; 0: none has a rate.
+func (l *Core) RefillTime(r *Request) (seconds float64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now, charges := l.nowLocked(), r.Charges()

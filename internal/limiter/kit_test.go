@@ -233,6 +233,12 @@ func isDecided(w *limiter.Waiter) bool {
 
 func isGranted(w *limiter.Waiter) bool { return isDecided(w) && !w.Rejected() }
 
+// dueOf returns when w was decided, or is expected to be granted.
+func dueOf(l *driven, w *limiter.Waiter) meter.Instant {
+	_, _, due, _ := l.WaitsFor(w)
+	return due
+}
+
 // pass makes a request and waits until it is granted.
 func (l *driven) pass(ctx context.Context, a ask) (*limiter.Request, error) {
 	r := l.request(a)
@@ -385,7 +391,7 @@ type counts struct {
 }
 
 func (l *driven) counts() (c counts) {
-	c.Counts, c.Callers, c.Buckets = l.Read(nil)
+	c.Counts, c.Callers, c.Buckets = l.Counters(nil)
 	return c
 }
 
@@ -404,7 +410,7 @@ type view struct {
 
 // views returns the buckets that say anything.
 func (l *driven) views() (all []view) {
-	l.Look(func(b *bucket.Bucket, now meter.Instant) { all = append(all, viewOf(b, now)) }, func() bool { return true })
+	l.LookAtBuckets(func(b *bucket.Bucket, now meter.Instant) { all = append(all, viewOf(b, now)) }, func() bool { return true })
 	return all
 }
 
@@ -424,9 +430,7 @@ func (l *driven) now() time.Duration { return time.Since(l.Start) }
 
 // accounts returns how many accounts of servers there are.
 func (l *driven) accounts() (n int) {
-	for some := range l.AccountsIf(func(*quota.Key) bool { return true }) {
-		n += len(some)
-	}
+	l.LookAtServers(func(*quota.Account, meter.Instant) { n++ }, func() {})
 	return n
 }
 

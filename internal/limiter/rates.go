@@ -72,7 +72,7 @@ func rateAt(rates []meter.Rate, i int) meter.Rate {
 // Rates that were asked for before are not used for new buckets. It calls fault without the lock for each key without a rate, which
 // keeps the rate that it had.
 func (l *Core) Refresh(li *bucket.Limit, keys []string, fault func(error)) {
-	pieces := l.Pieces(li)
+	pieces := l.pieces(li)
 	if len(keys) > 0 {
 		pieces = l.piecesOf(li, slices.Compact(slices.Sorted(slices.Values(keys))))
 	}

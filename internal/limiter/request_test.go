@@ -208,7 +208,7 @@ func TestAWaiterHasItsOwnCharges(t *testing.T) {
 	r := charged(3, newLimit(10))
 	w := r.Waiter()
 	r.Charges()[0].Cost = 9
-	require.EqualValues(t, 3, w.Charges()[0].Cost)
+	require.EqualValues(t, 3, w.charges[0].Cost)
 	require.Negative(t, w.MaxWait)
 }
 

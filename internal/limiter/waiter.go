@@ -77,9 +77,6 @@ func (r *Request) Waiter() *Waiter {
 // SetCaller sets the caller of the request, where callers take turns.
 func (w *Waiter) SetCaller(name string, weight int64) { w.in.Caller, w.in.Weight = name, weight }
 
-// Charges returns what the request is to be charged. It is called before the request waits.
-func (w *Waiter) Charges() []Charge { return w.charges }
-
 // Decided returns a channel that is closed when the request is granted or rejected.
 func (w *Waiter) Decided() <-chan struct{} { return w.decided }
 

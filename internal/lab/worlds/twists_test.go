@@ -117,7 +117,7 @@ type outage struct {
 }
 
 func drawOutage(r *rand.Rand, w *world, at time.Duration) twist {
-	o := outage{at, aboutTime(r, 50*time.Millisecond, 8*time.Second), chance(r, .5), w.mode != 0}
+	o := outage{at, aboutTime(r, 50*time.Millisecond, 8*time.Second), chance(r, .5), w.mode == throttle.OutagePass}
 	return o
 }
 
