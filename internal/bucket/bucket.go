@@ -30,7 +30,7 @@ type extra struct {
 	alarm  alarm                  // of a lease
 	marked bool                   // in leases.marked
 
-	Estimates *Estimates // where they are lowered; nil: nothing was settled
+	estimates *estimates // where they are lowered; nil: nothing was settled
 
 	unkeyed bool // requests without a key are counted here, by host: a hold of the key "" holds them, too
 }
@@ -38,8 +38,8 @@ type extra struct {
 // wallCheck is how often a waiter of a fixed window checks whether the wall clock was set.
 const wallCheck = int64(time.Minute)
 
-// Needs returns what a bucket has beyond what all of them have, and makes it if there is none.
-func (b *Bucket) Needs() *extra {
+// needs returns what a bucket has beyond what all of them have, and makes it if there is none.
+func (b *Bucket) needs() *extra {
 	if b.extra == nil {
 		b.extra = new(extra)
 		b.alarm.of = b
@@ -114,7 +114,7 @@ func (b *Bucket) Hold(now, until meter.Instant) {
 	if b.Leased() != nil {
 		b.Lease.Hold(now, until)
 	} else {
-		e := b.Needs()
+		e := b.needs()
 		e.held = max(e.held, until)
 	}
 	b.NoteHold()
@@ -171,25 +171,25 @@ func (b *Bucket) Callers() int {
 
 // Share returns which part of its estimate a request is charged; 0: all of it.
 func (b *Bucket) Share() Share {
-	if b.extra == nil || b.Estimates == nil {
+	if b.extra == nil || b.estimates == nil {
 		return 0
 	}
-	return b.Estimates.Share()
+	return b.estimates.Share()
 }
 
 // Settles notes which part of its estimate a request did cost, in a limit that lowers estimates.
 func (b *Bucket) Settles(now meter.Instant, s Share) {
-	e := b.Needs()
-	if e.Estimates == nil {
-		e.Estimates = new(Estimates)
+	e := b.needs()
+	if e.estimates == nil {
+		e.estimates = new(estimates)
 	}
-	e.Estimates.Add(now, s)
+	e.estimates.Add(now, s)
 }
 
 // RestoreShare has the next request be charged that part of its estimate, in a limit that lowers estimates; 0: all of it.
 func (b *Bucket) RestoreShare(now meter.Instant, s Share) {
 	if b.Limit.Lowers && s > 0 {
-		b.Needs().Estimates = newEstimates(now, s)
+		b.needs().estimates = newEstimates(now, s)
 	}
 }
 
@@ -247,7 +247,7 @@ func (b *Bucket) Matters(now meter.Instant) (must, full meter.Instant) {
 	must, full = b.Meter.Matters(now)
 	must = max(must, b.HeldByCaller())
 	if b.extra != nil {
-		full = max(full, b.Estimates.keptUntil())
+		full = max(full, b.estimates.keptUntil())
 	}
 	return must, max(must, full)
 }
@@ -255,20 +255,23 @@ func (b *Bucket) Matters(now meter.Instant) (must, full meter.Instant) {
 // Yields returns until when the bucket must be kept, and reports whether it may be forgotten all the same to make room for
 // another: if only what the server asked for keeps it.
 func (b *Bucket) Yields(now meter.Instant) (until meter.Instant, ok bool) {
-	m, ok := b.Meter.(Yielder)
+	m, ok := b.Meter.(yielder)
 	if !ok || b.HasLines() || b.HeldByCaller() > now {
 		return 0, false
 	}
 	return m.Yields(now)
 }
 
-// A Yielder is a meter that may have to be kept only because of what a server asked for.
-type Yielder interface {
+// A yielder is a meter that may have to be kept only because of what a server asked for.
+type yielder interface {
 	Yields(now meter.Instant) (until meter.Instant, ok bool)
 }
 
 // A payer is a bucket as the order of waiters sees it.
 type payer Bucket
+
+// PointOf returns the point at which requests wait for a bucket, and makes it if there is none.
+func PointOf(b *Bucket) *order.Point { return &b.needs().Point }
 
 // Of returns the bucket of a point.
 func Of(p *order.Point) *Bucket { return (*Bucket)(p.Payer.(*payer)) }

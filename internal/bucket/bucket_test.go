@@ -90,7 +90,7 @@ func TestAKeyHasTheTermsOfItsLimitOrItsOwn(t *testing.T) {
 	require.False(t, b.HasOwnRate())
 	require.Equal(t, li.Rate, b.Rate())
 	require.InDelta(t, 10, b.PerSecondAsSet(), 0)
-	b.Needs().own = own
+	b.needs().own = own
 	require.True(t, b.HasOwnRate())
 	require.Equal(t, own, b.Rate())
 	require.InDelta(t, 3, b.PerSecondAsSet(), 0)
@@ -168,7 +168,7 @@ func TestWaitIsThatOfARequestBehindAllOthers(t *testing.T) {
 	require.Equal(t, 100*time.Millisecond, b.Wait(0))
 	var o order.Order
 	for range 5 {
-		o.Join(&order.Waiter{At: []*order.Point{&b.Needs().Point}, Costs: []int64{2}, Last: meter.Never}, 0)
+		o.Join(&order.Waiter{At: []*order.Point{&b.needs().Point}, Costs: []int64{2}, Last: meter.Never}, 0)
 		w, _ := o.Next(0)
 		require.Nil(t, w)
 	}
@@ -227,17 +227,17 @@ func TestWhyARequestMayNotGo(t *testing.T) {
 
 func TestThePayerIsTheBucketItself(t *testing.T) {
 	b := newLimit(10).bucketFor("a")
-	p := &b.Needs().Point
+	p := &b.needs().Point
 	require.Same(t, b, Of(p))
 	require.Equal(t, second/10, p.Plan(0, 10, 1))
 	require.EqualValues(t, 7, p.Ready(7, 7, 10))
 	require.EqualValues(t, 10, p.Most())
 	require.Equal(t, second/10, p.Interval())
-	require.Zero(t, newLimit(1).bucketWith("", meter.Unlimited{}).Needs().Point.Interval())
-	fair := newLimit(1, func(li *Limit) { li.Fair, li.Wall = true, true }).bucketFor("").Needs()
+	require.Zero(t, newLimit(1).bucketWith("", meter.Unlimited{}).needs().Point.Interval())
+	fair := newLimit(1, func(li *Limit) { li.Fair, li.Wall = true, true }).bucketFor("").needs()
 	require.True(t, fair.Point.Fair)
 	require.Equal(t, int64(time.Minute), fair.Point.Recheck)
-	require.Same(t, b.extra, b.Needs())
+	require.Same(t, b.extra, b.needs())
 }
 
 func TestHoldsOfKeysWithoutRoomAreBounded(t *testing.T) {
@@ -333,7 +333,7 @@ func TestARateIsRefreshedUnlessItWasAskedForSince(t *testing.T) {
 	li := newLimit(3)
 	li.Asks, li.Refreshed = true, 2
 	b := li.bucketFor("a")
-	b.Needs()
+	b.needs()
 	require.True(t, b.IsStale())
 	own := meter.Rate{N: 7, Per: time.Second}
 	require.True(t, b.Refresh(own, 2, 0))

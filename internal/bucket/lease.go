@@ -265,4 +265,5 @@ type SupplyTerms struct {
 // checked again when there is news that delays all of them.
 const maxRechecked = 256
 
+// FewWait reports whether few enough requests wait that all are checked again after each response about the bucket.
 func (b *Bucket) FewWait() bool { return b.Waiting() <= maxRechecked }

@@ -40,7 +40,7 @@ func (s *shop) shared(li *Limit) {
 func (s *shop) lease(li *Limit, key string) *Bucket {
 	b := &Bucket{Limit: li, Key: key}
 	r, burst := li.Terms(meter.Rate{})
-	b.Needs().Lease = li.lease(b, key, r, burst)
+	b.needs().Lease = li.lease(b, key, r, burst)
 	b.Meter = b.Lease.Meter
 	if key == "" {
 		li.Single = b
@@ -55,7 +55,7 @@ func (s *shop) lease(li *Limit, key string) *Bucket {
 func waits(o *order.Order, now meter.Instant, cost int64, buckets ...*Bucket) *order.Waiter {
 	w := &order.Waiter{Last: meter.Never}
 	for _, b := range buckets {
-		w.At, w.Costs = append(w.At, &b.Needs().Point), append(w.Costs, cost)
+		w.At, w.Costs = append(w.At, &b.needs().Point), append(w.Costs, cost)
 	}
 	o.Join(w, now)
 	for in, _ := o.Next(now); in != nil; in, _ = o.Next(now) {

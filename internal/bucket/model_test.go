@@ -303,7 +303,7 @@ func TestPlansAreLowerBoundsOfGrants(t *testing.T) {
 			r := metertest.Seeded(t, seed)
 			rate := meter.Rate{N: 1 + r.Int64N(5), Per: time.Duration(20 + r.Int64N(200))}
 			b := newLimit(rate.N).bucketWith("a", k.make(rate, rate.N))
-			b.Needs()
+			b.needs()
 			var o order.Order
 			plans, ahead, ones := make(map[*order.Waiter]meter.Instant), int64(0), seed%2 == 0
 			var out []int64
@@ -384,7 +384,7 @@ func TestSharesAddUpToNoMoreThanTheWhole(t *testing.T) {
 			require.Equal(t, rate.N/processes, got.N, "%d processes share %d", processes, rate.N)
 
 			b := &Bucket{Limit: li, Key: "k"}
-			b.Needs().own = of
+			b.needs().own = of
 			require.Equal(t, got, b.Rate())
 		}
 	}

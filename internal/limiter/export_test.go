@@ -7,7 +7,6 @@ import (
 
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
-	"github.com/httpthrottle/throttle/internal/order"
 	"github.com/httpthrottle/throttle/internal/quota"
 	"github.com/httpthrottle/throttle/internal/supply"
 )
@@ -36,9 +35,6 @@ func (l *Core) LineCount() int           { return l.order.Lines() }
 
 // Armed returns when a store may have to be asked for something for the bucket; Never: it is not known.
 func (l *Core) Armed(b *bucket.Bucket) meter.Instant { return l.leases.AlarmOf(b) }
-
-// PointOf returns the point of a bucket.
-func PointOf(b *bucket.Bucket) *order.Point { return &b.Needs().Point }
 
 // OwnOf returns what limits a request with these charges besides the server.
 func OwnOf(charges []Charge) quota.Own { return ownOf(charges) }

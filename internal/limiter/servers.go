@@ -145,7 +145,7 @@ func (l *Core) divideLocked(g *quota.Gate, now meter.Instant) {
 		}
 		if part := l.servers.Part(g, w.traits, now); part != g {
 			to := l.ownerLocked(part, now)
-			l.order.Move(in, &from.Point, &to.Needs().Point)
+			l.order.Move(in, &from.Point, bucket.PointOf(to))
 			l.enteredLocked(to)
 			l.emptiedLocked(from, now)
 		}

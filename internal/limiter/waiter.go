@@ -120,12 +120,12 @@ func (w *Waiter) enter() {
 		w.traits = w.Gate.Traits
 	}
 	if last := w.charges[n-1]; last.Limit.Gates && !open { // without limits, only requests of one gate wait in one line
-		in.Gate = &last.Bucket.Needs().Point
+		in.Gate = bucket.PointOf(last.Bucket)
 		n--
 	}
 	in.At, in.Costs = make([]*order.Point, n), make([]int64, n)
 	for i := range n {
-		in.At[i], in.Costs[i] = &w.charges[i].Bucket.Needs().Point, w.charges[i].Cost
+		in.At[i], in.Costs[i] = bucket.PointOf(w.charges[i].Bucket), w.charges[i].Cost
 	}
 }
 
