@@ -113,7 +113,7 @@ func (o rollout) unrest() (from, until time.Duration) {
 type outage struct {
 	at, lasts time.Duration
 	hangs     bool // calls get no response
-	pass      bool // requests may be sent without the store
+	pass      bool // all requests may be sent meanwhile; a local share keeps to the limits
 }
 
 func drawOutage(r *rand.Rand, w *world, at time.Duration) twist {
