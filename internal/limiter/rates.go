@@ -11,7 +11,7 @@ import (
 // This file asks users' functions for the rates of keys, without the lock.
 
 // beginRated is begin once the rates are known of all buckets that are to be made for charges, as of the last Refresh of their
-// limits. It finds out which are to be made under the lock under which they are: a bucket may have been forgotten a moment ago.
+// limits. Which ones these are is found out under the lock that it returns with, because a bucket may be forgotten whenever the lock is free.
 //
 // It returns a rate for each charge: zero is the limit's own, and a negative one says that there is none for the key, and err why. There
 // are no rates if none had to be asked for.

@@ -37,8 +37,8 @@ func (l *Core) replanLocked(buckets ...*bucket.Bucket) {
 	}
 }
 
-// dueLocked begins a change: it grants the requests that were due before, as they were planned. Those that are granted after it
-// are due to the change, and therefore not as of before now: only a timer can be late.
+// dueLocked begins a change: it grants the requests that were due before, each as of the instant at which it was. Those that are granted
+// after it are granted because of the change, and so not as of an instant before it: only a timer can be late.
 func (l *Core) dueLocked(now meter.Instant) {
 	for in, due := l.order.Next(now); in != nil; in, due = l.order.Next(now) {
 		l.grantLocked(in.Owner.(*Waiter), due, now)

@@ -19,9 +19,9 @@ type drain struct {
 	done   chan struct{}
 }
 
-// Shutdown rejects all requests that come from now on, or those of a User that is Apart if it is not nil. It returns when none of them
-// waits or is in flight and, for all requests, when everything that was leased is back in the stores that are reachable. If ctx ends
-// before, those that wait are rejected, and the error is its cause.
+// Shutdown rejects the requests of a User that come from now on, or all requests if it is nil; a User that is shut down is Apart. It returns
+// when none of them waits or is in flight and, for all requests, when everything that was leased is back in the stores that are reachable.
+// If ctx ends before, those that wait are rejected, and the error is its cause.
 func (l *Core) Shutdown(ctx context.Context, of *User) error {
 	l.shutDown(of)
 	err := l.drain(ctx, of, false)
