@@ -6,6 +6,7 @@
 //
 // A request takes these calls:
 //
+//	user := &User{Observer: observer}      // which makes the errors of rejections, too
 //	r := Request{User: user, Context: ctx}
 //	r.Add(core.Limits[0], key, cost)       // for each limit that applies to it
 //	if !core.Now(&r, nil) {                // NowOrNever and Try are for requests that must not wait

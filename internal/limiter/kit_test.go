@@ -280,7 +280,7 @@ func (l *driven) wait(ctx context.Context, a ask) error {
 	return err
 }
 
-// try makes a request that does not wait, and whose outcome does not matter.
+// try makes a request that does not wait, and reports an outcome that does not matter. [limiter.Core.Try] only makes it.
 func (l *driven) try(a ask) (wait time.Duration, ok bool) {
 	r := l.request(a)
 	if wait, ok = l.Try(r); ok {
