@@ -17,16 +17,16 @@ type Bucket struct {
 	Key   string
 	Meter meter.Meter
 	keep.Entry
-	*extra // nil: it needs none; the methods of bucket check that, and other code knows it or calls needs first
+	*extra // nil: it needs none, as most methods check; every bucket of a limit that Asks or is Shared has one
 }
 
 // An extra is what a bucket needs where requests wait or callers hold it, and in a limit that has RateFor or is Shared.
 type extra struct {
 	own    meter.Rate             // as RateFor returned it; zero: the limit's
 	asked  uint64                 // the number of the last Refresh before RateFor was asked
-	Lease  *supply.Lease[*Bucket] // the budget is in a store, and the meter is the lease's; nil: the budget is here
+	lease  *supply.Lease[*Bucket] // the budget is in a store, and the meter is the lease's; nil: the budget is here
 	held   meter.Instant          // no request is granted before
-	Point  order.Point            // where requests wait
+	point  order.Point            // where requests wait
 	alarm  alarm                  // of a lease
 	marked bool                   // in leases.marked
 
@@ -43,21 +43,21 @@ func (b *Bucket) needs() *extra {
 	if b.extra == nil {
 		b.extra = new(extra)
 		b.alarm.of = b
-		b.Point.Payer, b.Point.Fair = (*payer)(b), b.Limit.Fair
+		b.point.Payer, b.point.Fair = (*payer)(b), b.Limit.Fair
 		if b.Limit.Wall {
-			b.Point.Recheck = wallCheck
+			b.point.Recheck = wallCheck
 		}
 	}
 	return b.extra
 }
 
 // HasLines reports whether requests wait that fall under the bucket.
-func (b *Bucket) HasLines() bool { return b.extra != nil && b.Point.Waiting() > 0 }
+func (b *Bucket) HasLines() bool { return b.extra != nil && b.point.Waiting() > 0 }
 
 // IsOpen reports whether no hold and no waiting request stops one that comes now.
 func (b *Bucket) IsOpen(now meter.Instant) bool {
 	e := b.extra
-	return b.Limit.held <= now && (e == nil || e.Point.Waiting() == 0 && e.held <= now && (!e.unkeyed || b.Limit.Single.held <= now))
+	return b.Limit.held <= now && (e == nil || e.point.Waiting() == 0 && e.held <= now && (!e.unkeyed || b.Limit.Single.held <= now))
 }
 
 // Leased returns the lease of the bucket; nil: its budget is not in a store.
@@ -65,7 +65,7 @@ func (b *Bucket) Leased() *supply.Lease[*Bucket] {
 	if b.extra == nil {
 		return nil
 	}
-	return b.Lease
+	return b.lease
 }
 
 // HasOwnRate reports whether the rate of the bucket is not that of its limit.
@@ -112,7 +112,7 @@ func (b *Bucket) HeldAlone() meter.Instant {
 // Hold blocks all requests until then: in all processes, where the budget is shared.
 func (b *Bucket) Hold(now, until meter.Instant) {
 	if b.Leased() != nil {
-		b.Lease.Hold(now, until)
+		b.lease.Hold(now, until)
 	} else {
 		e := b.needs()
 		e.held = max(e.held, until)
@@ -138,8 +138,8 @@ func (b *Bucket) Lift(now meter.Instant) bool {
 	}
 	held := b.held > now
 	b.held = min(b.held, now)
-	if b.Lease != nil && (held || b.Lease.HeldUntil() > now) {
-		b.Lease.Hold(now, now)
+	if b.lease != nil && (held || b.lease.HeldUntil() > now) {
+		b.lease.Hold(now, now)
 		return true
 	}
 	return held
@@ -166,7 +166,7 @@ func (b *Bucket) Callers() int {
 	if b.extra == nil {
 		return 0
 	}
-	return b.Point.Callers()
+	return b.point.Callers()
 }
 
 // Share returns which part of its estimate a request is charged; 0: all of it.
@@ -198,7 +198,7 @@ func (b *Bucket) Waiting() int {
 	if b.extra == nil {
 		return 0
 	}
-	return b.Point.Waiting()
+	return b.point.Waiting()
 }
 
 // Wait returns how long a request of cost 1 that comes now would wait for the bucket, as far as is known.
@@ -206,7 +206,7 @@ func (b *Bucket) Wait(now meter.Instant) time.Duration {
 	var ahead int64
 	if b.HasLines() {
 		n := 0
-		for first, sums := range b.Point.Blocked {
+		for first, sums := range b.point.Blocked {
 			for i, sum := range sums {
 				if Of(first.Point(i)) == b {
 					ahead = meter.AddCount(ahead, sum)
@@ -271,7 +271,7 @@ type yielder interface {
 type payer Bucket
 
 // PointOf returns the point at which requests wait for a bucket, and makes it if there is none.
-func PointOf(b *Bucket) *order.Point { return &b.needs().Point }
+func PointOf(b *Bucket) *order.Point { return &b.needs().point }
 
 // Of returns the bucket of a point.
 func Of(p *order.Point) *Bucket { return (*Bucket)(p.Payer.(*payer)) }
@@ -279,9 +279,9 @@ func Of(p *order.Point) *Bucket { return (*Bucket)(p.Payer.(*payer)) }
 // Ready implements [order.Payer].
 func (p *payer) Ready(from, now meter.Instant, cost int64) meter.Instant {
 	b := (*Bucket)(p)
-	if b.Lease != nil {
+	if b.lease != nil {
 		b.MarkLease() // what is to be asked for may be something else from now on
-		b.Lease.Advance(from, now)
+		b.lease.Advance(from, now)
 	}
 	return b.Ready(from, 0, cost)
 }
@@ -322,7 +322,7 @@ func (b *Bucket) IsHeld(until meter.Instant) bool { return b.Limit.Gates || b.He
 // where it depends on responses that have not come.
 func (b *Bucket) Soonest(due meter.Instant, cost int64) meter.Instant {
 	if until := b.BlockedUntil(); until > 0 && until <= due && due < meter.Never {
-		return b.Lease.Out().Again() // the store is asked then
+		return b.lease.Out().Again() // the store is asked then
 	}
 	if b.Limit.Plans {
 		ready := b.Ready(0, 0, cost)

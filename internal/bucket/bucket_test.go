@@ -150,7 +150,7 @@ func TestABucketMattersAsLongAsItIsNotFullOrHeld(t *testing.T) {
 	require.Equal(t, second, must)
 	require.Equal(t, second, full)
 	var o order.Order
-	o.Join(&order.Waiter{At: []*order.Point{&b.Point}, Costs: []int64{1}, Last: meter.Never}, 0)
+	o.Join(&order.Waiter{At: []*order.Point{&b.point}, Costs: []int64{1}, Last: meter.Never}, 0)
 	must, full = b.Matters(0)
 	require.Equal(t, meter.Never, must)
 	require.Equal(t, meter.Never, full)
@@ -168,7 +168,7 @@ func TestWaitIsThatOfARequestBehindAllOthers(t *testing.T) {
 	require.Equal(t, 100*time.Millisecond, b.Wait(0))
 	var o order.Order
 	for range 5 {
-		o.Join(&order.Waiter{At: []*order.Point{&b.needs().Point}, Costs: []int64{2}, Last: meter.Never}, 0)
+		o.Join(&order.Waiter{At: []*order.Point{&b.needs().point}, Costs: []int64{2}, Last: meter.Never}, 0)
 		w, _ := o.Next(0)
 		require.Nil(t, w)
 	}
@@ -227,16 +227,16 @@ func TestWhyARequestMayNotGo(t *testing.T) {
 
 func TestThePayerIsTheBucketItself(t *testing.T) {
 	b := newLimit(10).bucketFor("a")
-	p := &b.needs().Point
+	p := &b.needs().point
 	require.Same(t, b, Of(p))
 	require.Equal(t, second/10, p.Plan(0, 10, 1))
 	require.EqualValues(t, 7, p.Ready(7, 7, 10))
 	require.EqualValues(t, 10, p.Most())
 	require.Equal(t, second/10, p.Interval())
-	require.Zero(t, newLimit(1).bucketWith("", meter.Unlimited{}).needs().Point.Interval())
+	require.Zero(t, newLimit(1).bucketWith("", meter.Unlimited{}).needs().point.Interval())
 	fair := newLimit(1, func(li *Limit) { li.Fair, li.Wall = true, true }).bucketFor("").needs()
-	require.True(t, fair.Point.Fair)
-	require.Equal(t, int64(time.Minute), fair.Point.Recheck)
+	require.True(t, fair.point.Fair)
+	require.Equal(t, int64(time.Minute), fair.point.Recheck)
 	require.Same(t, b.extra, b.needs())
 }
 

@@ -83,8 +83,8 @@ func (li *Limit) NewBucket(key string, own meter.Rate, makes func(r meter.Rate, 
 		e.own, e.asked = own, li.Refreshed
 	}
 	if r, burst := li.Terms(own); li.Supply != nil {
-		b.Lease = li.lease(b, key, r, burst)
-		b.Meter = b.Lease.Meter
+		b.lease = li.lease(b, key, r, burst)
+		b.Meter = b.lease.Meter
 	} else {
 		b.Meter = makes(r, burst)
 	}

@@ -329,7 +329,7 @@ func TestPlansAreLowerBoundsOfGrants(t *testing.T) {
 					if !k.rule.Frees && !ones {
 						cost += r.Int64N(rate.N)
 					}
-					w := &order.Waiter{At: []*order.Point{&b.Point}, Costs: []int64{cost}, Last: meter.Never}
+					w := &order.Waiter{At: []*order.Point{&b.point}, Costs: []int64{cost}, Last: meter.Never}
 					plans[w] = b.PlanFor(now, ahead, cost)
 					require.GreaterOrEqual(t, plans[w], now)
 					ahead += cost
@@ -337,7 +337,7 @@ func TestPlansAreLowerBoundsOfGrants(t *testing.T) {
 				}
 				if r.IntN(400) == 0 {
 					b.Hold(now, now+r.Int64N(100)) // later than what was planned
-					o.Touch(&b.Point)
+					o.Touch(&b.point)
 				}
 				if len(out) > 0 && r.IntN(20) == 0 {
 					if m, ok := b.Meter.(meter.Rester); ok {
@@ -345,7 +345,7 @@ func TestPlansAreLowerBoundsOfGrants(t *testing.T) {
 					}
 					b.Meter.GiveBack(0, now, out[0])
 					out = out[1:]
-					o.Touch(&b.Point)
+					o.Touch(&b.point)
 				}
 				serve(now)
 			}

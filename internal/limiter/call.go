@@ -107,8 +107,8 @@ func (l *Core) replanSome(buckets []*bucket.Bucket) {
 	now := l.begin()
 	defer l.end()
 	for _, b := range buckets {
-		if b.Lease.Out() != nil {
-			b.Lease.Update(now)
+		if b.Leased().Out() != nil {
+			b.Leased().Update(now)
 			l.replanLocked(b)
 		}
 	}

@@ -168,7 +168,7 @@ func (p *play) copyQueueLocked(charges []Charge) {
 		if b == nil || !b.HasLines() {
 			continue
 		}
-		for in := range b.Point.Waiters {
+		for in := range bucket.PointOf(b).Waiters {
 			if len(p.queue) == queueCopied {
 				p.more = max(p.more, b.Waiting()-queueCopied)
 				break

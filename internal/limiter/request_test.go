@@ -228,7 +228,7 @@ func TestAWaiterKnowsItsBuckets(t *testing.T) {
 	r.addGate(gate)
 	w := entered(r, meter.Never)
 	require.Len(t, w.in.At, 2)
-	require.Same(t, &gate.Point, w.in.Gate)
+	require.Same(t, bucket.PointOf(gate), w.in.Gate)
 	for i, b := range []*bucket.Bucket{one.Single, two.Single, gate} {
 		require.Same(t, b, w.bucketAt(i))
 	}

@@ -22,7 +22,7 @@ const (
 // markLocked notes that a bucket has changed.
 func (l *Core) markLocked(b *bucket.Bucket) {
 	if b.HasLines() {
-		l.order.Touch(&b.Point)
+		l.order.Touch(bucket.PointOf(b))
 	}
 	b.MarkLease()
 }
@@ -31,7 +31,7 @@ func (l *Core) markLocked(b *bucket.Bucket) {
 func (l *Core) replanLocked(buckets ...*bucket.Bucket) {
 	for _, b := range buckets {
 		if b.HasLines() {
-			l.order.Check(&b.Point)
+			l.order.Check(bucket.PointOf(b))
 		}
 		l.markLocked(b)
 	}
@@ -153,14 +153,14 @@ func (l *Core) joinedLocked(w *Waiter) {
 
 // enteredLocked notes that a request has begun to wait at a bucket.
 func (l *Core) enteredLocked(b *bucket.Bucket) {
-	if g, ok := b.Meter.(*quota.Gate); ok && b.Point.Waiting() == 1 {
+	if g, ok := b.Meter.(*quota.Gate); ok && b.Waiting() == 1 {
 		g.SetWaiting(true)
 	}
 }
 
 // emptiedLocked notes that a request waits at a bucket no more. It may have been the last.
 func (l *Core) emptiedLocked(b *bucket.Bucket, now meter.Instant) {
-	if b.Point.Waiting() > 0 {
+	if b.Waiting() > 0 {
 		return
 	}
 	if g, ok := b.Meter.(*quota.Gate); ok {
@@ -195,7 +195,7 @@ func (l *Core) turnLocked(of turn, b *bucket.Bucket, more int64) {
 	if of.weight == 0 || !b.Limit.Fair || !b.HasLines() {
 		return
 	}
-	l.order.Correct(&b.Point, of.caller, of.weight, min(more, b.Meter.Most())) // no bucket owes more
+	l.order.Correct(bucket.PointOf(b), of.caller, of.weight, min(more, b.Meter.Most())) // no bucket owes more
 }
 
 // armLocked sets the timer for the instant at which the next request can go, or the next MaxWait ends.
@@ -247,7 +247,7 @@ func (l *Core) correctLocked(b *bucket.Bucket, of turn, paid, charged, cost int6
 	l.turnLocked(of, b, cost-charged)
 	if cost > charged {
 		if b.HasLines() {
-			l.order.CheckDebt(&b.Point)
+			l.order.CheckDebt(bucket.PointOf(b))
 		}
 		l.owedLocked(b, now)
 	}

@@ -138,14 +138,14 @@ func (l *Core) movedLocked(g *quota.Gate, m quota.Moved, now meter.Instant) {
 // have passed the gate.
 func (l *Core) divideLocked(g *quota.Gate, now meter.Instant) {
 	from := ownerOf(g)
-	for _, in := range slices.Collect(from.Point.Waiters) {
+	for _, in := range slices.Collect(bucket.PointOf(from).Waiters) {
 		w := in.Owner.(*Waiter)
 		if w.ghost != nil {
 			continue
 		}
 		if part := l.servers.Part(g, w.traits, now); part != g {
 			to := l.ownerLocked(part, now)
-			l.order.Move(in, &from.Point, bucket.PointOf(to))
+			l.order.Move(in, bucket.PointOf(from), bucket.PointOf(to))
 			l.enteredLocked(to)
 			l.emptiedLocked(from, now)
 		}

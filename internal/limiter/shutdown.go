@@ -194,7 +194,7 @@ func (l *Core) waitersOf(of *User) (all []*Waiter) {
 func (l *Core) leaveStores() {
 	shared := slices.DeleteFunc(slices.Clone(l.Limits), func(li *bucket.Limit) bool { return li.Supply == nil })
 	l.visitAll(shared, func(b *bucket.Bucket, now meter.Instant) {
-		b.Lease.Leave(now)
+		b.Leased().Leave(now)
 		l.markLocked(b)
 	}, onward)
 }
