@@ -51,9 +51,6 @@ func (b *Bucket) needs() *extra {
 	return b.extra
 }
 
-// HasLines reports whether requests wait that fall under the bucket.
-func (b *Bucket) HasLines() bool { return b.extra != nil && b.point.Waiting() > 0 }
-
 // IsOpen reports whether no hold and no waiting request stops one that comes now.
 func (b *Bucket) IsOpen(now meter.Instant) bool {
 	e := b.extra
@@ -177,8 +174,8 @@ func (b *Bucket) Share() Share {
 	return b.estimates.Share()
 }
 
-// Settles notes which part of its estimate a request did cost, in a limit that lowers estimates.
-func (b *Bucket) Settles(now meter.Instant, s Share) {
+// NoteShare notes which part of its estimate a request did cost, in a limit that lowers estimates.
+func (b *Bucket) NoteShare(now meter.Instant, s Share) {
 	e := b.needs()
 	if e.estimates == nil {
 		e.estimates = new(estimates)
@@ -204,7 +201,7 @@ func (b *Bucket) Waiting() int {
 // Wait returns how long a request of cost 1 that comes now would wait for the bucket, as far as is known.
 func (b *Bucket) Wait(now meter.Instant) time.Duration {
 	var ahead int64
-	if b.HasLines() {
+	if b.Waiting() > 0 {
 		n := 0
 		for first, sums := range b.point.Blocked {
 			for i, sum := range sums {
@@ -241,7 +238,7 @@ func (b *Bucket) Capacity() float64 {
 
 // Matters returns until when the bucket must be kept, and from when it is as good as new.
 func (b *Bucket) Matters(now meter.Instant) (must, full meter.Instant) {
-	if b.HasLines() {
+	if b.Waiting() > 0 {
 		return meter.Never, meter.Never
 	}
 	must, full = b.Meter.Matters(now)
@@ -256,7 +253,7 @@ func (b *Bucket) Matters(now meter.Instant) (must, full meter.Instant) {
 // another: if only what the server asked for keeps it.
 func (b *Bucket) Yields(now meter.Instant) (until meter.Instant, ok bool) {
 	m, ok := b.Meter.(yielder)
-	if !ok || b.HasLines() || b.HeldByCaller() > now {
+	if !ok || b.Waiting() > 0 || b.HeldByCaller() > now {
 		return 0, false
 	}
 	return m.Yields(now)
@@ -302,8 +299,8 @@ func (p *payer) Interval() int64 {
 // Most implements [order.Payer].
 func (p *payer) Most() int64 { return p.Meter.Most() }
 
-// Denies returns why a request is rejected that would be granted at due, and may not wait or is held past until.
-func (b *Bucket) Denies(due, until meter.Instant) Reason {
+// WhyDenied returns why a request is rejected that would be granted at due, and may not wait or is held past until.
+func (b *Bucket) WhyDenied(due, until meter.Instant) Reason {
 	switch {
 	case due == meter.Never && b.final() != nil:
 		return ReasonFinal

@@ -154,7 +154,7 @@ func TestABucketMattersAsLongAsItIsNotFullOrHeld(t *testing.T) {
 	must, full = b.Matters(0)
 	require.Equal(t, meter.Never, must)
 	require.Equal(t, meter.Never, full)
-	require.True(t, b.HasLines())
+	require.Positive(t, b.Waiting())
 	require.Equal(t, 1, b.Waiting())
 }
 
@@ -216,13 +216,13 @@ func TestAPlanIsALowerBoundWhereAResponseIsMissing(t *testing.T) {
 
 func TestWhyARequestMayNotGo(t *testing.T) {
 	b := newLimit(10).bucketFor("")
-	require.Equal(t, ReasonNoTokens, b.Denies(second, 0))
-	require.Equal(t, ReasonCost, b.Denies(meter.Never, 0))
+	require.Equal(t, ReasonNoTokens, b.WhyDenied(second, 0))
+	require.Equal(t, ReasonCost, b.WhyDenied(meter.Never, 0))
 	b.Hold(0, second)
-	require.Equal(t, ReasonHeld, b.Denies(second, second-1))
-	require.Equal(t, ReasonNoTokens, b.Denies(second, second))
+	require.Equal(t, ReasonHeld, b.WhyDenied(second, second-1))
+	require.Equal(t, ReasonNoTokens, b.WhyDenied(second, second))
 	gates := newLimit(1, func(li *Limit) { li.Gates = true })
-	require.Equal(t, ReasonHeld, gates.bucketWith("host", meter.Unlimited{}).Denies(second, second), "by a server")
+	require.Equal(t, ReasonHeld, gates.bucketWith("host", meter.Unlimited{}).WhyDenied(second, second), "by a server")
 }
 
 func TestThePayerIsTheBucketItself(t *testing.T) {

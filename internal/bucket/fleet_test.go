@@ -44,7 +44,7 @@ func (s *site) serve(now meter.Instant) {
 func (s *site) ask(now meter.Instant) {
 	for _, b := range s.buckets {
 		b.lease.Advance(now, now)
-		b.lease.Due(now, b.Demand(now), b.HasLines())
+		b.lease.Due(now, b.Demand(now), b.Waiting() > 0)
 	}
 	for begins, _ := s.supply.Begin(now); begins; { // a call follows the other until there is nothing to ask for
 		c := &Call{Call: s.supply.Collect(now), Supply: s.supply}
@@ -123,7 +123,7 @@ func TestBucketsOfSeveralProcessesUseNoMoreThanOneBucketHas(t *testing.T) {
 		for _, s := range sites {
 			require.Empty(t, s.waiting, "all are granted")
 			for _, b := range s.buckets {
-				require.False(t, b.HasLines())
+				require.Zero(t, b.Waiting())
 			}
 		}
 	}

@@ -70,7 +70,7 @@ func waits(o *order.Order, now meter.Instant, cost int64, buckets ...*Bucket) *o
 func (s *shop) asks(buckets ...*Bucket) *Call {
 	s.Helper()
 	for _, b := range buckets {
-		_, asks := b.lease.Due(s.now, b.Demand(s.now), b.HasLines())
+		_, asks := b.lease.Due(s.now, b.Demand(s.now), b.Waiting() > 0)
 		require.True(s, asks)
 	}
 	begins, _ := s.supply.Begin(s.now)

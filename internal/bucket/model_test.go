@@ -349,7 +349,6 @@ func TestPlansAreLowerBoundsOfGrants(t *testing.T) {
 				}
 				serve(now)
 			}
-			require.Equal(t, b.Waiting() > 0, b.HasLines())
 		}
 		require.Greater(t, grants, 100, k.name)
 	}

@@ -193,7 +193,7 @@ func TestTwoBucketsAreAskedForTogetherBeforeTheyRunOut(t *testing.T) {
 
 	s.now = due - lead - 1
 	for _, x := range []*Bucket{a, b} {
-		at, asks := x.lease.Due(s.now, x.Demand(s.now), x.HasLines())
+		at, asks := x.lease.Due(s.now, x.Demand(s.now), x.Waiting() > 0)
 		require.False(t, asks)
 		require.Equal(t, due-lead, at)
 	}

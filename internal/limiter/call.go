@@ -81,7 +81,7 @@ func (l *Core) bookPartsLocked(f *bucket.Call, outcomes []supply.Outcome, err er
 	}
 	l.serveLocked(now)
 	for i := range news {
-		if b := f.Of(i); b.HasLines() && (news[i] || b.FewWait()) {
+		if b := f.Of(i); b.Waiting() > 0 && (news[i] || b.FewWait()) {
 			l.replanLocked(b)
 		}
 	}

@@ -39,7 +39,7 @@ func (l *Core) settleLocked(r *Request, i int, cost int64, now meter.Instant) (c
 		l.correctLocked(c.Bucket, r.turn(), c.Paid, charged, cost, now)
 	}
 	if c.share > 0 && cost > 0 { // what costs nothing, as errors may, shows nothing
-		l.keptLocked(c.Bucket, now).Settles(now, bucket.ShareOf(charged, cost, c.share))
+		l.keptLocked(c.Bucket, now).NoteShare(now, bucket.ShareOf(charged, cost, c.share))
 	}
 	return charged, nil
 }

@@ -21,7 +21,7 @@ const (
 
 // markLocked notes that a bucket has changed.
 func (l *Core) markLocked(b *bucket.Bucket) {
-	if b.HasLines() {
+	if b.Waiting() > 0 {
 		l.order.Touch(bucket.PointOf(b))
 	}
 	b.MarkLease()
@@ -30,7 +30,7 @@ func (l *Core) markLocked(b *bucket.Bucket) {
 // replanLocked notes that buckets have changed so that requests there may be too late.
 func (l *Core) replanLocked(buckets ...*bucket.Bucket) {
 	for _, b := range buckets {
-		if b.HasLines() {
+		if b.Waiting() > 0 {
 			l.order.Check(bucket.PointOf(b))
 		}
 		l.markLocked(b)
@@ -192,7 +192,7 @@ func (l *Core) leftLocked(w *Waiter, now meter.Instant) {
 
 // turnLocked corrects the turns of a caller by what a request of it was charged too little, or too much if it is negative.
 func (l *Core) turnLocked(of turn, b *bucket.Bucket, more int64) {
-	if of.weight == 0 || !b.Limit.Fair || !b.HasLines() {
+	if of.weight == 0 || !b.Limit.Fair || b.Waiting() == 0 {
 		return
 	}
 	l.order.Correct(bucket.PointOf(b), of.caller, of.weight, min(more, b.Meter.Most())) // no bucket owes more
@@ -246,7 +246,7 @@ func (l *Core) correctLocked(b *bucket.Bucket, of turn, paid, charged, cost int6
 	b.Meter.Settle(paid, now, charged, cost)
 	l.turnLocked(of, b, cost-charged)
 	if cost > charged {
-		if b.HasLines() {
+		if b.Waiting() > 0 {
 			l.order.CheckDebt(bucket.PointOf(b))
 		}
 		l.owedLocked(b, now)

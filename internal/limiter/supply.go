@@ -82,12 +82,12 @@ func (l *Core) rouseLocked(b *bucket.Bucket, now meter.Instant) {
 
 // dueLeaseLocked puts a bucket in the queue of its store if the store is to be asked, and returns when it may be otherwise.
 func (l *Core) dueLeaseLocked(b *bucket.Bucket, now meter.Instant) (at meter.Instant) {
-	at, asks := b.Leased().Due(now, b.Demand(now), b.HasLines())
-	if opens := b.Opens(); opens > now && b.HasLines() {
+	at, asks := b.Leased().Due(now, b.Demand(now), b.Waiting() > 0)
+	if opens := b.Opens(); opens > now && b.Waiting() > 0 {
 		at = min(at, opens)
 	}
 	if asks {
-		if b.Leased().Out() != nil && b.HasLines() {
+		if b.Leased().Out() != nil && b.Waiting() > 0 {
 			b.Leased().Update(now)
 			l.replanLocked(b) // waiters that cannot wait for the store are rejected now
 		}
@@ -129,7 +129,7 @@ func (l *Core) probe(s *bucket.Supply) {
 func (l *Core) drawnLocked(charges []Charge, now meter.Instant) {
 	for i := range charges {
 		b := charges[i].Bucket
-		if n := b.Leased(); n != nil && (n.Low() || n.Wanted > 0 || b.HasLines()) {
+		if n := b.Leased(); n != nil && (n.Low() || n.Wanted > 0 || b.Waiting() > 0) {
 			b.MarkLease()
 		}
 	}

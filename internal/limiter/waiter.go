@@ -202,7 +202,7 @@ func (b *bounds) check(due, now meter.Instant, binding *bucket.Bucket) bucket.Re
 	case b.expiry > b.arrived && !binding.IsHeld(b.expiry):
 		return bucket.ReasonMaxWait
 	}
-	return binding.Denies(due, b.expiry)
+	return binding.WhyDenied(due, b.expiry)
 }
 
 // isCutOff reports whether a request that waits for a store that is unreachable until then cannot wait so long.

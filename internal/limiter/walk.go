@@ -28,7 +28,7 @@ func (l *Core) visitAll(limits []*bucket.Limit, visit func(*bucket.Bucket, meter
 func (l *Core) visit(some iter.Seq[*bucket.Bucket], visit func(*bucket.Bucket, meter.Instant), between func() bool) {
 	now, visited := l.begin(), 0
 	for b := range some {
-		look := b.HasLines()
+		look := b.Waiting() > 0
 		visit(b, now)
 		visited++
 		look = look || visited%visitBlind == 0
