@@ -245,9 +245,8 @@ func ownOf(charges []Charge) (own quota.Own) {
 	return own
 }
 
-// reserveLocked returns how much of a quota of that size is left to other clients because limits have a
-// throttle.Fraction. It is 0 if
-// the server reports the very number that such a limit was given: that limit keeps to its share already.
+// reserveLocked returns how much of a quota of that size is left to other clients because limits have a throttle.Fraction. It is 0 if the
+// server reports the very number that such a limit was given: that limit keeps to its share already.
 func (l *Core) reserveLocked(limit int64) int64 {
 	share := 1.0
 	for _, li := range l.Limits {
