@@ -120,7 +120,7 @@ func (b *body) settleFound(whole, byCaller bool) {
 		case !b.tries(c, byCaller):
 			continue
 		case !whole && !c.finder.All():
-			b.grant.limiter.core.Unsettled(&b.grant.request, c.charge)
+			b.grant.limiter.core.LeaveUnsettled(&b.grant.request, c.charge)
 			continue
 		}
 		cost, ok := c.finder.Sum()
@@ -128,7 +128,7 @@ func (b *body) settleFound(whole, byCaller bool) {
 			cost, ok = c.by(b.resp, c.finder.Numbers())
 		}
 		if !ok {
-			b.grant.limiter.core.Unsettled(&b.grant.request, c.charge)
+			b.grant.limiter.core.LeaveUnsettled(&b.grant.request, c.charge)
 			continue
 		}
 		e, err := b.grant.limiter.correct(&b.grant.request, c.charge, cost)

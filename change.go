@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/meter"
-	"github.com/httpthrottle/throttle/internal/quota"
 )
 
 // SetRate changes the rate of a limit to n per period, for all its keys except those with a rate from [RateFor], for which see
@@ -156,5 +155,5 @@ func (l *Limiter) ReleaseAll() {
 // a Left of -1. It also ends the pauses of [Adaptive] limits for that key. The next report of the server counts again.
 func (l *Limiter) ForgetServer(key string) {
 	l.mustBeMade()
-	l.core.ForgetReports(func(k *quota.Key) bool { return k.Host == key || k.Name() == key }, key)
+	l.core.ForgetReports(key)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"slices"
 	"sync/atomic"
 
 	"github.com/httpthrottle/throttle/internal/bucket"
@@ -73,8 +72,7 @@ func (l *Limiter) waitsForItself(ctx context.Context, w *limiter.Waiter) error {
 	}
 	for h := holdingOf(ctx); h != nil; h = h.outer {
 		for i, b := range h.buckets {
-			same := func(c limiter.Charge) bool { return c.Limit() == b.Limit && c.Key == b.Key }
-			if !h.over.Load() && slices.ContainsFunc(w.Charges(), same) && l.core.Most(b) <= h.slots[i] {
+			if !h.over.Load() && l.core.NeedsAllOf(w, b, h.slots[i]) {
 				return fmt.Errorf("throttle: limit %q: the base of a request that has all %d slots sends another request by the same Transport, which would wait for itself", b.Limit.Name, h.slots[i])
 			}
 		}

@@ -138,7 +138,7 @@ func (t *Transport) answer(req *http.Request, resp *http.Response, s *sent) {
 		a.Unsent = a.Unsent || !hasBody(req) && !t.nested() // a nested Transport would have reported that
 	}
 	if a.Hints != nil {
-		a.Traits = t.traitsOf(req, len(a.Hints.Quotas) > 0 && t.limiter.core.TriesModels(hostOf(req)))
+		a.Traits = t.traitsOf(req, len(a.Hints.Quotas) > 0 && t.limiter.core.Models(hostOf(req)) == quota.TriesModels)
 	}
 	if s.more != nil {
 		a.Doubts = s.more.doubts

@@ -68,19 +68,24 @@ func (s *Snapshot) UnmarshalJSON(text []byte) error {
 // takes the lock repeatedly, each time for about 0.3 ms, so that requests are not delayed for longer.
 func (l *Limiter) Snapshot() Snapshot {
 	l.mustBeMade()
-	held, began := l.core.HeldFor()
+	var held time.Duration
+	var began meter.Instant
+	l.core.LookAtLimits(func(li *bucket.Limit, _, _ int, now meter.Instant) {
+		held, began = max(held, time.Duration(li.AllHeldUntil()-now)), now
+	})
 	now := time.Now()
 	s := saved.State{Taken: now.Add(l.core.Start.Add(time.Duration(began)).Sub(now)), Held: held}
 	var read []saved.Bucket
 	var pieces [][]saved.Bucket // joined without the lock
-	l.core.Look(func(b *bucket.Bucket, now meter.Instant) { read = l.appendSaved(read, b, now, began) }, func() bool {
+	l.core.LookAtBuckets(func(b *bucket.Bucket, now meter.Instant) { read = l.appendSaved(read, b, now, began) }, func() bool {
 		pieces, read = append(pieces, slices.Clone(read)), read[:0]
 		return true
 	})
 	s.Buckets = slices.Concat(pieces...)
-	for some := range l.accounts() {
-		s.Servers = append(s.Servers, l.saveServers(some, began)...)
-	}
+	var servers []saved.Server
+	l.core.LookAtServers(func(a *quota.Account, now meter.Instant) { servers = l.appendSavedServer(servers, a, now, began) }, func() {
+		s.Servers, servers = append(s.Servers, servers...), servers[:0]
+	})
 	return Snapshot{s}
 }
 
@@ -144,24 +149,22 @@ func learnedQuota(q *saved.Reported) allowance.Learned {
 	return x
 }
 
-// saveServers returns what servers reported about some accounts.
-func (l *Limiter) saveServers(some []*quota.Account, began meter.Instant) (all []saved.Server) {
-	l.core.LookAtAccounts(some, func(a *quota.Account, now meter.Instant) {
-		s := saved.Server{
-			Host: a.Key.Host, Apart: a.Apart, Keys: l.keysOf(&a.Key), After: time.Duration(now - began),
-			Held: time.Duration(max(0, a.Held()-now)), HostHeld: time.Duration(max(0, a.Server().Held()-now)),
-		}
-		if !a.Alone() {
-			s.Held = 0
-		} else if q, ok := a.Saved(now, quota.Unnamed); ok {
-			s.Quotas = append(s.Quotas, saved.Quota{
-				Name: q.Name, Limit: q.Limit, Left: q.Left, Reset: time.Duration(q.Reset - now), Counted: q.Counted, Reserve: q.Reserve,
-			})
-		}
-		if s.Held > 0 || s.HostHeld > 0 || s.Quotas != nil {
-			all = append(all, s)
-		}
-	})
+// appendSavedServer appends what a server reported about an account, if that is to be kept.
+func (l *Limiter) appendSavedServer(all []saved.Server, a *quota.Account, now, began meter.Instant) []saved.Server {
+	s := saved.Server{
+		Host: a.Key.Host, Apart: a.Apart, Keys: l.keysOf(&a.Key), After: time.Duration(now - began),
+		Held: time.Duration(max(0, a.Held()-now)), HostHeld: time.Duration(max(0, a.Server().Held()-now)),
+	}
+	if !a.Alone() {
+		s.Held = 0
+	} else if q, ok := a.Saved(now, quota.Unnamed); ok {
+		s.Quotas = append(s.Quotas, saved.Quota{
+			Name: q.Name, Limit: q.Limit, Left: q.Left, Reset: time.Duration(q.Reset - now), Counted: q.Counted, Reserve: q.Reserve,
+		})
+	}
+	if s.Held > 0 || s.HostHeld > 0 || s.Quotas != nil {
+		all = append(all, s)
+	}
 	return all
 }
 

@@ -20,7 +20,8 @@ import (
 //
 //	expvar.Publish("throttle", expvar.Func(func() any { return transport.Stats() }))
 //
-// Under [WithDryRun], Delayed, Waited and Rejected count what would have happened.
+// Under [WithDryRun], Delayed, Waited and Rejected count what would have happened. Limits that need the outcome of requests, such as
+// InFlight, are charged for those that are in flight, so their Granted may exceed that of all limits.
 //
 // A grant is undone if the context ends while the request is being granted, if a hook panics, by [Grant.Cancel], or if the
 // request did not reach a server. Granted and Delayed include undone grants, because no counter ever falls.
@@ -95,7 +96,7 @@ func (l *Limiter) Stats() Stats {
 
 // statsOf returns c as Stats.
 func (l *Limiter) statsOf(of *limiter.User) Stats {
-	c, callers, buckets := l.core.Read(of)
+	c, callers, buckets := l.core.Counters(of)
 	return Stats{
 		Waiting: c.Waiting, Callers: callers, Buckets: buckets,
 		Granted: c.Granted, Undone: c.Undone, Delayed: c.Delayed, Waited: c.Waited, Canceled: c.Canceled,
@@ -237,7 +238,7 @@ func (l *Limiter) Buckets() iter.Seq[BucketStats] {
 	l.mustBeMade()
 	return func(yield func(BucketStats) bool) {
 		var stats []BucketStats
-		l.core.Look(func(b *bucket.Bucket, now meter.Instant) { stats = append(stats, l.bucketStatsLocked(b, now)) }, func() bool {
+		l.core.LookAtBuckets(func(b *bucket.Bucket, now meter.Instant) { stats = append(stats, l.bucketStatsLocked(b, now)) }, func() bool {
 			for i := range stats {
 				if !yield(stats[i]) {
 					return false
@@ -258,7 +259,7 @@ func (l *Limiter) Bucket(limit, key string) (BucketStats, bool) {
 		return BucketStats{}, false
 	}
 	var s BucketStats
-	ok := l.core.LookAt(li, key, func(b *bucket.Bucket, now meter.Instant) { s = l.bucketStatsLocked(b, now) })
+	ok := l.core.LookAtBucket(li, key, func(b *bucket.Bucket, now meter.Instant) { s = l.bucketStatsLocked(b, now) })
 	return s, ok
 }
 
@@ -338,10 +339,10 @@ type QuotaStats struct {
 // servers at once.
 func (l *Limiter) Servers() []ServerStats {
 	l.mustBeMade()
-	var all []ServerStats
-	for some := range l.accounts() {
-		all = l.appendServers(all, some)
-	}
+	var all, some []ServerStats // joined without the lock
+	l.core.LookAtServers(func(a *quota.Account, now meter.Instant) { some = l.appendServerLocked(some, a, now) }, func() {
+		all, some = append(all, some...), some[:0]
+	})
 	slices.SortFunc(all, func(x, y ServerStats) int {
 		return cmp.Or(cmp.Compare(x.Host, y.Host), cmp.Compare(x.Account, y.Account), cmp.Compare(x.For, y.For))
 	})
@@ -353,26 +354,18 @@ func (l *Limiter) Servers() []ServerStats {
 func (l *Limiter) Server(host string) []ServerStats {
 	l.mustBeMade()
 	var all []ServerStats
-	for some := range l.core.AccountsAt(host) {
-		all = l.appendServers(all, some)
-	}
+	l.core.LookAtServer(host, func(a *quota.Account, now meter.Instant) { all = l.appendServerLocked(all, a, now) }, func() {})
 	slices.SortFunc(all, func(x, y ServerStats) int {
 		return cmp.Or(cmp.Compare(x.Account, y.Account), cmp.Compare(x.For, y.For))
 	})
 	return all
 }
 
-// accounts yields all accounts at servers, a few at a time.
-func (l *Limiter) accounts() iter.Seq[[]*quota.Account] {
-	return l.core.AccountsIf(func(*quota.Key) bool { return true })
-}
-
-func (l *Limiter) appendServers(all []ServerStats, some []*quota.Account) []ServerStats {
-	l.core.LookAtAccounts(some, func(a *quota.Account, now meter.Instant) {
-		if s := l.serverStatsLocked(a, now); s.Pace > 0 || s.Final != nil || s.Refused > 0 || s.Quotas != nil || !s.HeldUntil.IsZero() {
-			all = append(all, s)
-		}
-	})
+// appendServerLocked appends what was reported about an account, if it says anything.
+func (l *Limiter) appendServerLocked(all []ServerStats, a *quota.Account, now meter.Instant) []ServerStats {
+	if s := l.serverStatsLocked(a, now); s.Pace > 0 || s.Final != nil || s.Refused > 0 || s.Quotas != nil || !s.HeldUntil.IsZero() {
+		all = append(all, s)
+	}
 	return all
 }
 

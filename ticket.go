@@ -69,7 +69,7 @@ func (t *Ticket) Due() time.Time {
 	core := t.limiter.core
 	var due meter.Instant
 	if t.waiter != nil {
-		due = core.DueOf(t.waiter)
+		_, _, due, _ = core.WaitsFor(t.waiter)
 	} else {
 		due = t.grant.request.At
 	}

@@ -255,7 +255,7 @@ func (t *Transport) enter(o *overrides, req *http.Request, r *limiter.Request) (
 // enterByGate charges a request that passes a gate if it can be sent immediately. The key of the gate is on the stack only meanwhile.
 func (t *Transport) enterByGate(o *overrides, req *http.Request, r *limiter.Request) (granted bool, err error) {
 	gate := quota.Key{Host: ByHost(req)}
-	t.kindOf(req, &gate, t.limiter.core.CountsModels(gate.Host))
+	t.kindOf(req, &gate, t.limiter.core.Models(gate.Host) == quota.CountsModels)
 	t.prepare(o, req, r, &gate)
 	//lint:ignore SA1019 http.Client sets Cancel with its Timeout
 	if err = limiter.Ended(r.Context, req.Cancel); err == nil {
@@ -387,7 +387,7 @@ func (t *Transport) costOf(o *overrides, req *http.Request) int64 {
 // gateOf returns the gate of a request that waits.
 func (t *Transport) gateOf(req *http.Request) *quota.Key {
 	g := &quota.Key{Host: ByHost(req)}
-	t.kindOf(req, g, t.limiter.core.CountsModels(g.Host) || t.limiter.core.TriesModels(g.Host)) // the server may be found to count by model while it waits
+	t.kindOf(req, g, t.limiter.core.Models(g.Host) != quota.NoModels) // the server may be found to count by model while it waits
 	key := t.keyOf(overridesOf(req.Context()), req)
 	policies := t.limiter.own()
 	for i := range policies {

@@ -47,7 +47,7 @@ func serverOf(req *http.Request) string {
 // gap returns the time between two attempts: by the slowest rate of the limits that apply, but at most slowestAttempts. If none of the
 // limits has a rate, it is unlimitedAttempts, or 0 without server hints: then attempts are not paced.
 func (t *Transport) gap(r *limiter.Request) int64 {
-	longest := t.limiter.core.Longest(r)
+	longest := t.limiter.core.RefillTime(r)
 	if longest == 0 {
 		if t.noHints {
 			return 0

@@ -17,20 +17,20 @@ type Bucket struct {
 	Key   string
 	Meter meter.Meter
 	keep.Entry
-	*extra // nil: it needs none; the methods of bucket check that, and other code knows it or calls needs first
+	*extra // nil: it needs none, as most methods check; every bucket of a limit that Asks or is Shared has one
 }
 
 // An extra is what a bucket needs where requests wait or callers hold it, and in a limit that has RateFor or is Shared.
 type extra struct {
 	own    meter.Rate             // as RateFor returned it; zero: the limit's
 	asked  uint64                 // the number of the last Refresh before RateFor was asked
-	Lease  *supply.Lease[*Bucket] // the budget is in a store, and the meter is the lease's; nil: the budget is here
+	lease  *supply.Lease[*Bucket] // the budget is in a store, and the meter is the lease's; nil: the budget is here
 	held   meter.Instant          // no request is granted before
-	Point  order.Point            // where requests wait
+	point  order.Point            // where requests wait
 	alarm  alarm                  // of a lease
 	marked bool                   // in leases.marked
 
-	Estimates *Estimates // where they are lowered; nil: nothing was settled
+	estimates *estimates // where they are lowered; nil: nothing was settled
 
 	unkeyed bool // requests without a key are counted here, by host: a hold of the key "" holds them, too
 }
@@ -38,26 +38,23 @@ type extra struct {
 // wallCheck is how often a waiter of a fixed window checks whether the wall clock was set.
 const wallCheck = int64(time.Minute)
 
-// Needs returns what a bucket has beyond what all of them have, and makes it if there is none.
-func (b *Bucket) Needs() *extra {
+// needs returns what a bucket has beyond what all of them have, and makes it if there is none.
+func (b *Bucket) needs() *extra {
 	if b.extra == nil {
 		b.extra = new(extra)
 		b.alarm.of = b
-		b.Point.Payer, b.Point.Fair = (*payer)(b), b.Limit.Fair
+		b.point.Payer, b.point.Fair = (*payer)(b), b.Limit.Fair
 		if b.Limit.Wall {
-			b.Point.Recheck = wallCheck
+			b.point.Recheck = wallCheck
 		}
 	}
 	return b.extra
 }
 
-// HasLines reports whether requests wait that fall under the bucket.
-func (b *Bucket) HasLines() bool { return b.extra != nil && b.Point.Waiting() > 0 }
-
 // IsOpen reports whether no hold and no waiting request stops one that comes now.
 func (b *Bucket) IsOpen(now meter.Instant) bool {
 	e := b.extra
-	return b.Limit.held <= now && (e == nil || e.Point.Waiting() == 0 && e.held <= now && (!e.unkeyed || b.Limit.Single.held <= now))
+	return b.Limit.held <= now && (e == nil || e.point.Waiting() == 0 && e.held <= now && (!e.unkeyed || b.Limit.Single.held <= now))
 }
 
 // Leased returns the lease of the bucket; nil: its budget is not in a store.
@@ -65,7 +62,7 @@ func (b *Bucket) Leased() *supply.Lease[*Bucket] {
 	if b.extra == nil {
 		return nil
 	}
-	return b.Lease
+	return b.lease
 }
 
 // HasOwnRate reports whether the rate of the bucket is not that of its limit.
@@ -112,9 +109,9 @@ func (b *Bucket) HeldAlone() meter.Instant {
 // Hold blocks all requests until then: in all processes, where the budget is shared.
 func (b *Bucket) Hold(now, until meter.Instant) {
 	if b.Leased() != nil {
-		b.Lease.Hold(now, until)
+		b.lease.Hold(now, until)
 	} else {
-		e := b.Needs()
+		e := b.needs()
 		e.held = max(e.held, until)
 	}
 	b.NoteHold()
@@ -138,8 +135,8 @@ func (b *Bucket) Lift(now meter.Instant) bool {
 	}
 	held := b.held > now
 	b.held = min(b.held, now)
-	if b.Lease != nil && (held || b.Lease.HeldUntil() > now) {
-		b.Lease.Hold(now, now)
+	if b.lease != nil && (held || b.lease.HeldUntil() > now) {
+		b.lease.Hold(now, now)
 		return true
 	}
 	return held
@@ -166,30 +163,30 @@ func (b *Bucket) Callers() int {
 	if b.extra == nil {
 		return 0
 	}
-	return b.Point.Callers()
+	return b.point.Callers()
 }
 
 // Share returns which part of its estimate a request is charged; 0: all of it.
 func (b *Bucket) Share() Share {
-	if b.extra == nil || b.Estimates == nil {
+	if b.extra == nil || b.estimates == nil {
 		return 0
 	}
-	return b.Estimates.Share()
+	return b.estimates.Share()
 }
 
-// Settles notes which part of its estimate a request did cost, in a limit that lowers estimates.
-func (b *Bucket) Settles(now meter.Instant, s Share) {
-	e := b.Needs()
-	if e.Estimates == nil {
-		e.Estimates = new(Estimates)
+// NoteShare notes which part of its estimate a request did cost, in a limit that lowers estimates.
+func (b *Bucket) NoteShare(now meter.Instant, s Share) {
+	e := b.needs()
+	if e.estimates == nil {
+		e.estimates = new(estimates)
 	}
-	e.Estimates.Add(now, s)
+	e.estimates.Add(now, s)
 }
 
 // RestoreShare has the next request be charged that part of its estimate, in a limit that lowers estimates; 0: all of it.
 func (b *Bucket) RestoreShare(now meter.Instant, s Share) {
 	if b.Limit.Lowers && s > 0 {
-		b.Needs().Estimates = newEstimates(now, s)
+		b.needs().estimates = newEstimates(now, s)
 	}
 }
 
@@ -198,15 +195,15 @@ func (b *Bucket) Waiting() int {
 	if b.extra == nil {
 		return 0
 	}
-	return b.Point.Waiting()
+	return b.point.Waiting()
 }
 
 // Wait returns how long a request of cost 1 that comes now would wait for the bucket, as far as is known.
 func (b *Bucket) Wait(now meter.Instant) time.Duration {
 	var ahead int64
-	if b.HasLines() {
+	if b.Waiting() > 0 {
 		n := 0
-		for first, sums := range b.Point.Blocked {
+		for first, sums := range b.point.Blocked {
 			for i, sum := range sums {
 				if Of(first.Point(i)) == b {
 					ahead = meter.AddCount(ahead, sum)
@@ -241,13 +238,13 @@ func (b *Bucket) Capacity() float64 {
 
 // Matters returns until when the bucket must be kept, and from when it is as good as new.
 func (b *Bucket) Matters(now meter.Instant) (must, full meter.Instant) {
-	if b.HasLines() {
+	if b.Waiting() > 0 {
 		return meter.Never, meter.Never
 	}
 	must, full = b.Meter.Matters(now)
 	must = max(must, b.HeldByCaller())
 	if b.extra != nil {
-		full = max(full, b.Estimates.keptUntil())
+		full = max(full, b.estimates.keptUntil())
 	}
 	return must, max(must, full)
 }
@@ -255,20 +252,23 @@ func (b *Bucket) Matters(now meter.Instant) (must, full meter.Instant) {
 // Yields returns until when the bucket must be kept, and reports whether it may be forgotten all the same to make room for
 // another: if only what the server asked for keeps it.
 func (b *Bucket) Yields(now meter.Instant) (until meter.Instant, ok bool) {
-	m, ok := b.Meter.(Yielder)
-	if !ok || b.HasLines() || b.HeldByCaller() > now {
+	m, ok := b.Meter.(yielder)
+	if !ok || b.Waiting() > 0 || b.HeldByCaller() > now {
 		return 0, false
 	}
 	return m.Yields(now)
 }
 
-// A Yielder is a meter that may have to be kept only because of what a server asked for.
-type Yielder interface {
+// A yielder is a meter that may have to be kept only because of what a server asked for.
+type yielder interface {
 	Yields(now meter.Instant) (until meter.Instant, ok bool)
 }
 
 // A payer is a bucket as the order of waiters sees it.
 type payer Bucket
+
+// PointOf returns the point at which requests wait for a bucket, and makes it if there is none.
+func PointOf(b *Bucket) *order.Point { return &b.needs().point }
 
 // Of returns the bucket of a point.
 func Of(p *order.Point) *Bucket { return (*Bucket)(p.Payer.(*payer)) }
@@ -276,9 +276,9 @@ func Of(p *order.Point) *Bucket { return (*Bucket)(p.Payer.(*payer)) }
 // Ready implements [order.Payer].
 func (p *payer) Ready(from, now meter.Instant, cost int64) meter.Instant {
 	b := (*Bucket)(p)
-	if b.Lease != nil {
+	if b.lease != nil {
 		b.MarkLease() // what is to be asked for may be something else from now on
-		b.Lease.Advance(from, now)
+		b.lease.Advance(from, now)
 	}
 	return b.Ready(from, 0, cost)
 }
@@ -299,8 +299,8 @@ func (p *payer) Interval() int64 {
 // Most implements [order.Payer].
 func (p *payer) Most() int64 { return p.Meter.Most() }
 
-// Denies returns why a request is rejected that would be granted at due, and may not wait or is held past until.
-func (b *Bucket) Denies(due, until meter.Instant) Reason {
+// WhyDenied returns why a request is rejected that would be granted at due, and may not wait or is held past until.
+func (b *Bucket) WhyDenied(due, until meter.Instant) Reason {
 	switch {
 	case due == meter.Never && b.final() != nil:
 		return ReasonFinal
@@ -319,7 +319,7 @@ func (b *Bucket) IsHeld(until meter.Instant) bool { return b.Limit.Gates || b.He
 // where it depends on responses that have not come.
 func (b *Bucket) Soonest(due meter.Instant, cost int64) meter.Instant {
 	if until := b.BlockedUntil(); until > 0 && until <= due && due < meter.Never {
-		return b.Lease.Out().Again() // the store is asked then
+		return b.lease.Out().Again() // the store is asked then
 	}
 	if b.Limit.Plans {
 		ready := b.Ready(0, 0, cost)

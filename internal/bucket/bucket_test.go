@@ -90,7 +90,7 @@ func TestAKeyHasTheTermsOfItsLimitOrItsOwn(t *testing.T) {
 	require.False(t, b.HasOwnRate())
 	require.Equal(t, li.Rate, b.Rate())
 	require.InDelta(t, 10, b.PerSecondAsSet(), 0)
-	b.Needs().own = own
+	b.needs().own = own
 	require.True(t, b.HasOwnRate())
 	require.Equal(t, own, b.Rate())
 	require.InDelta(t, 3, b.PerSecondAsSet(), 0)
@@ -150,11 +150,11 @@ func TestABucketMattersAsLongAsItIsNotFullOrHeld(t *testing.T) {
 	require.Equal(t, second, must)
 	require.Equal(t, second, full)
 	var o order.Order
-	o.Join(&order.Waiter{At: []*order.Point{&b.Point}, Costs: []int64{1}, Last: meter.Never}, 0)
+	o.Join(&order.Waiter{At: []*order.Point{&b.point}, Costs: []int64{1}, Last: meter.Never}, 0)
 	must, full = b.Matters(0)
 	require.Equal(t, meter.Never, must)
 	require.Equal(t, meter.Never, full)
-	require.True(t, b.HasLines())
+	require.Positive(t, b.Waiting())
 	require.Equal(t, 1, b.Waiting())
 }
 
@@ -168,7 +168,7 @@ func TestWaitIsThatOfARequestBehindAllOthers(t *testing.T) {
 	require.Equal(t, 100*time.Millisecond, b.Wait(0))
 	var o order.Order
 	for range 5 {
-		o.Join(&order.Waiter{At: []*order.Point{&b.Needs().Point}, Costs: []int64{2}, Last: meter.Never}, 0)
+		o.Join(&order.Waiter{At: []*order.Point{&b.needs().point}, Costs: []int64{2}, Last: meter.Never}, 0)
 		w, _ := o.Next(0)
 		require.Nil(t, w)
 	}
@@ -216,28 +216,28 @@ func TestAPlanIsALowerBoundWhereAResponseIsMissing(t *testing.T) {
 
 func TestWhyARequestMayNotGo(t *testing.T) {
 	b := newLimit(10).bucketFor("")
-	require.Equal(t, ReasonNoTokens, b.Denies(second, 0))
-	require.Equal(t, ReasonCost, b.Denies(meter.Never, 0))
+	require.Equal(t, ReasonNoTokens, b.WhyDenied(second, 0))
+	require.Equal(t, ReasonCost, b.WhyDenied(meter.Never, 0))
 	b.Hold(0, second)
-	require.Equal(t, ReasonHeld, b.Denies(second, second-1))
-	require.Equal(t, ReasonNoTokens, b.Denies(second, second))
+	require.Equal(t, ReasonHeld, b.WhyDenied(second, second-1))
+	require.Equal(t, ReasonNoTokens, b.WhyDenied(second, second))
 	gates := newLimit(1, func(li *Limit) { li.Gates = true })
-	require.Equal(t, ReasonHeld, gates.bucketWith("host", meter.Unlimited{}).Denies(second, second), "by a server")
+	require.Equal(t, ReasonHeld, gates.bucketWith("host", meter.Unlimited{}).WhyDenied(second, second), "by a server")
 }
 
 func TestThePayerIsTheBucketItself(t *testing.T) {
 	b := newLimit(10).bucketFor("a")
-	p := &b.Needs().Point
+	p := &b.needs().point
 	require.Same(t, b, Of(p))
 	require.Equal(t, second/10, p.Plan(0, 10, 1))
 	require.EqualValues(t, 7, p.Ready(7, 7, 10))
 	require.EqualValues(t, 10, p.Most())
 	require.Equal(t, second/10, p.Interval())
-	require.Zero(t, newLimit(1).bucketWith("", meter.Unlimited{}).Needs().Point.Interval())
-	fair := newLimit(1, func(li *Limit) { li.Fair, li.Wall = true, true }).bucketFor("").Needs()
-	require.True(t, fair.Point.Fair)
-	require.Equal(t, int64(time.Minute), fair.Point.Recheck)
-	require.Same(t, b.extra, b.Needs())
+	require.Zero(t, newLimit(1).bucketWith("", meter.Unlimited{}).needs().point.Interval())
+	fair := newLimit(1, func(li *Limit) { li.Fair, li.Wall = true, true }).bucketFor("").needs()
+	require.True(t, fair.point.Fair)
+	require.Equal(t, int64(time.Minute), fair.point.Recheck)
+	require.Same(t, b.extra, b.needs())
 }
 
 func TestHoldsOfKeysWithoutRoomAreBounded(t *testing.T) {
@@ -333,7 +333,7 @@ func TestARateIsRefreshedUnlessItWasAskedForSince(t *testing.T) {
 	li := newLimit(3)
 	li.Asks, li.Refreshed = true, 2
 	b := li.bucketFor("a")
-	b.Needs()
+	b.needs()
 	require.True(t, b.IsStale())
 	own := meter.Rate{N: 7, Per: time.Second}
 	require.True(t, b.Refresh(own, 2, 0))

@@ -25,6 +25,7 @@ func (c *limitCounts) Took(cost int64) {
 	c.Charged += uint64(cost)
 }
 
+// Gave counts tokens that are given back.
 func (c *limitCounts) Gave(cost int64) { c.Returned += uint64(cost) }
 
 // Settle counts a charge whose true cost is known.
@@ -38,6 +39,7 @@ func (c *limitCounts) Settle(charged, cost int64) {
 	}
 }
 
+// Waited counts a request that was granted after a wait for the limit.
 func (c *limitCounts) Waited(d int64) {
 	c.Delayed++
 	c.Waits.Add(time.Duration(d))
@@ -68,6 +70,7 @@ type Counts struct {
 // Sent returns how many requests were granted and not taken back.
 func (c *Counts) Sent() uint64 { return c.Granted - c.Undone }
 
+// GrantedAfter counts a request that was granted after a wait.
 func (c *Counts) GrantedAfter(wait int64) {
 	c.Granted++
 	c.Delayed++
@@ -83,12 +86,14 @@ type WaitCounts struct {
 	Sum    time.Duration
 }
 
+// WaitBounds are the longest waits that WaitCounts.Counts count, by index; the last count has no bound.
 var WaitBounds = [...]time.Duration{
 	time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond,
 	100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2500 * time.Millisecond, 5 * time.Second,
 	10 * time.Second, 30 * time.Second, time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour,
 }
 
+// Add counts a wait.
 func (w *WaitCounts) Add(d time.Duration) {
 	i := 0
 	for i < len(WaitBounds) && d > WaitBounds[i] {

@@ -36,17 +36,17 @@ func ShareOf(charged, cost int64, of Share) Share {
 	return max(1, ShareOfPart(min(1, float64(cost)/float64(max(1, charged))*of.Part())))
 }
 
-// Estimates are which parts of their estimates the last requests of a key did cost. The zero Estimates knows of none.
-type Estimates struct {
+// estimates are which parts of their estimates the last requests of a key did cost. The zero value knows of none.
+type estimates struct {
 	shares [estimatesKept]Share
-	n      int // settlements
+	n      uint64 // settlements
 	share  Share
 	at     meter.Instant // of the last one
 }
 
-// newEstimates returns the Estimates of a key of which just enough requests did cost that part.
-func newEstimates(now meter.Instant, s Share) *Estimates {
-	e := new(Estimates)
+// newEstimates returns the estimates of a key of which just enough requests did cost that part.
+func newEstimates(now meter.Instant, s Share) *estimates {
+	e := new(estimates)
 	for range estimatesFew {
 		e.Add(now, s)
 	}
@@ -54,7 +54,7 @@ func newEstimates(now meter.Instant, s Share) *Estimates {
 }
 
 // Add takes a settlement.
-func (e *Estimates) Add(now meter.Instant, s Share) {
+func (e *estimates) Add(now meter.Instant, s Share) {
 	e.shares[e.n%estimatesKept] = s
 	e.n++
 	e.at = now
@@ -62,10 +62,10 @@ func (e *Estimates) Add(now meter.Instant, s Share) {
 }
 
 // Share returns which part of its estimate the next request is charged: at most one of 20 did cost more. It is 0 if too few are known.
-func (e *Estimates) Share() Share { return e.share }
+func (e *estimates) Share() Share { return e.share }
 
 // high returns the least share that was enough for all but one of 20.
-func (e *Estimates) high() Share {
+func (e *estimates) high() Share {
 	known := e.shares[:min(e.n, estimatesKept)]
 	if len(known) < estimatesFew {
 		return 0
@@ -83,7 +83,7 @@ func (e *Estimates) high() Share {
 }
 
 // keptUntil returns until when they are kept.
-func (e *Estimates) keptUntil() meter.Instant {
+func (e *estimates) keptUntil() meter.Instant {
 	if e == nil || e.n == 0 {
 		return 0
 	}

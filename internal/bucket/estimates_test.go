@@ -1,6 +1,7 @@
 package bucket
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -11,7 +12,7 @@ import (
 func TestAShareWasEnoughForAllButOneOfTwenty(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 20 {
-		var e Estimates
+		var e estimates
 		var all []Share
 		for n := range 250 {
 			s := 1 + Share(r.IntN(1<<r.IntN(16)))
@@ -36,4 +37,16 @@ func TestAShareIsThePartOfAnEstimate(t *testing.T) {
 	require.Equal(t, WholeShare, ShareOf(100, 300, WholeShare))
 	require.InDelta(t, 0.25, ShareOf(50, 25, ShareOfPart(0.5)).Part(), 1e-4)
 	require.Equal(t, Share(1), ShareOf(1<<60, 1, WholeShare), "it is known")
+}
+
+// On a machine with integers of 32 bits, a client may settle more requests of a key than an int counts.
+func TestSettlementsAreCountedForAsLongAsAProcessLasts(t *testing.T) {
+	var e estimates
+	for now := range int64(2 * estimatesKept) {
+		if now == estimatesKept {
+			e.n = math.MaxInt - estimatesKept/2
+		}
+		e.Add(now, WholeShare/2)
+	}
+	require.Equal(t, WholeShare/2, e.Share())
 }

@@ -43,8 +43,8 @@ func (s *site) serve(now meter.Instant) {
 // ask asks the store for what is due now. The responses are there at once.
 func (s *site) ask(now meter.Instant) {
 	for _, b := range s.buckets {
-		b.Lease.Advance(now, now)
-		b.Lease.Due(now, b.Demand(now), b.HasLines())
+		b.lease.Advance(now, now)
+		b.lease.Due(now, b.Demand(now), b.Waiting() > 0)
 	}
 	for begins, _ := s.supply.Begin(now); begins; { // a call follows the other until there is nothing to ask for
 		c := &Call{Call: s.supply.Collect(now), Supply: s.supply}
@@ -65,7 +65,7 @@ func (s *site) ask(now meter.Instant) {
 			require.NoError(s, l.Err)
 			for _, p := range l.Parts {
 				c.Book(part, &supply.Outcome{LeasedPart: p}, len(l.Parts) == 1, now)
-				s.order.Touch(&c.Of(part).Point)
+				s.order.Touch(&c.Of(part).point)
 				part++
 			}
 		}
@@ -102,7 +102,7 @@ func TestBucketsOfSeveralProcessesUseNoMoreThanOneBucketHas(t *testing.T) {
 					}
 					w := &order.Waiter{Last: meter.Never}
 					for _, b := range in {
-						w.At, w.Costs = append(w.At, &b.Point), append(w.Costs, cost)
+						w.At, w.Costs = append(w.At, &b.point), append(w.Costs, cost)
 					}
 					s.waiting[w] = now
 					s.order.Join(w, now)
@@ -123,7 +123,7 @@ func TestBucketsOfSeveralProcessesUseNoMoreThanOneBucketHas(t *testing.T) {
 		for _, s := range sites {
 			require.Empty(t, s.waiting, "all are granted")
 			for _, b := range s.buckets {
-				require.False(t, b.HasLines())
+				require.Zero(t, b.Waiting())
 			}
 		}
 	}

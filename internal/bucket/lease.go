@@ -106,9 +106,9 @@ func (b *Bucket) wants(now meter.Instant) (d lease.Demand, first *order.Waiter) 
 	if b.Opens() > now {
 		return d, nil
 	}
-	d = lease.Demand{First: b.Lease.Wanted, All: b.Lease.Wanted, Until: now, Alone: true}
+	d = lease.Demand{First: b.lease.Wanted, All: b.lease.Wanted, Until: now, Alone: true}
 	n, next := 0, meter.Never
-	for w, sums := range b.Point.Lines {
+	for w, sums := range b.point.Lines {
 		from, alone, promised := b.asksFor(w, now)
 		if from > now {
 			next = min(next, from)
@@ -141,8 +141,8 @@ func (b *Bucket) asksFor(w *order.Waiter, now meter.Instant) (from meter.Instant
 		if other == b {
 			continue
 		}
-		if other.Lease != nil {
-			other.Lease.Advance(now, now) // its tokens may be void by now
+		if other.lease != nil {
+			other.lease.Advance(now, now) // its tokens may be void by now
 		}
 		together := other.isAskedWith(b)
 		alone = alone && !together
@@ -150,11 +150,11 @@ func (b *Bucket) asksFor(w *order.Waiter, now meter.Instant) (from meter.Instant
 		promised = promised && (ready <= now || other.Leased() != nil && (ready < meter.Never || other.Limit.Stored == store.Slots)) // slots come at any time
 		switch {
 		case ready < meter.Never:
-			from = max(from, ready-int64(b.Lease.Lead()))
+			from = max(from, ready-int64(b.lease.Lead()))
 		case other.Leased() != nil:
-			from = max(from, other.Lease.AsksFrom(now, together))
+			from = max(from, other.lease.AsksFrom(now, together))
 		default: // a response may come at any time, but may not change anything for an hour
-			from = max(from, other.PlanFor(now, 0, cost)-int64(b.Lease.Lead()))
+			from = max(from, other.PlanFor(now, 0, cost)-int64(b.lease.Lead()))
 		}
 	}
 	return from, alone, promised
@@ -191,12 +191,12 @@ func (b *Bucket) soon(first *order.Waiter, sums []int64, now meter.Instant) int6
 // lets returns how much of all that the requests of a line cost here can be paid until another bucket, for which the store is asked now,
 // can have a second response.
 func (b *Bucket) lets(other *Bucket, cost, all int64, now meter.Instant) int64 {
-	by := meter.AddInstant(now, int64(other.Lease.Lead()))
+	by := meter.AddInstant(now, int64(other.lease.Lead()))
 	switch ready := b.Ready(now, 0, cost); {
-	case ready == meter.Never && b.isAskedWith(other) && b.Lease.Offers(now) > 0: // the store grants both together
-		return max(cost, min(all, b.Lease.Offers(now)))
+	case ready == meter.Never && b.isAskedWith(other) && b.lease.Offers(now) > 0: // the store grants both together
+		return max(cost, min(all, b.lease.Offers(now)))
 	case ready == meter.Never: // as slots, which come back at any time
-		return min(all, other.Lease.Recent())
+		return min(all, other.lease.Recent())
 	case ready > by:
 		return 0
 	case b.Ready(now, max(0, all-cost), cost) <= by:
@@ -211,9 +211,9 @@ func (b *Bucket) lets(other *Bucket, cost, all int64, now meter.Instant) int64 {
 		}
 	}
 	if b.promises() { // if each limit counted only on what it has of the other one, both would get less and less
-		least = max(least, other.Lease.Recent()+cost)
+		least = max(least, other.lease.Recent()+cost)
 		if b.isPromisedWith(other) && b.Ready(now, least, cost) == meter.Never { // more is asked for at the same time
-			least = max(least, b.Lease.Offers(now))
+			least = max(least, b.lease.Offers(now))
 		}
 	}
 	return min(all, least)
@@ -265,4 +265,5 @@ type SupplyTerms struct {
 // checked again when there is news that delays all of them.
 const maxRechecked = 256
 
+// FewWait reports whether few enough requests wait that all are checked again after each response about the bucket.
 func (b *Bucket) FewWait() bool { return b.Waiting() <= maxRechecked }

@@ -40,8 +40,8 @@ func (s *shop) shared(li *Limit) {
 func (s *shop) lease(li *Limit, key string) *Bucket {
 	b := &Bucket{Limit: li, Key: key}
 	r, burst := li.Terms(meter.Rate{})
-	b.Needs().Lease = li.lease(b, key, r, burst)
-	b.Meter = b.Lease.Meter
+	b.needs().lease = li.lease(b, key, r, burst)
+	b.Meter = b.lease.Meter
 	if key == "" {
 		li.Single = b
 	} else {
@@ -55,7 +55,7 @@ func (s *shop) lease(li *Limit, key string) *Bucket {
 func waits(o *order.Order, now meter.Instant, cost int64, buckets ...*Bucket) *order.Waiter {
 	w := &order.Waiter{Last: meter.Never}
 	for _, b := range buckets {
-		w.At, w.Costs = append(w.At, &b.Needs().Point), append(w.Costs, cost)
+		w.At, w.Costs = append(w.At, &b.needs().point), append(w.Costs, cost)
 	}
 	o.Join(w, now)
 	for in, _ := o.Next(now); in != nil; in, _ = o.Next(now) {
@@ -70,7 +70,7 @@ func waits(o *order.Order, now meter.Instant, cost int64, buckets ...*Bucket) *o
 func (s *shop) asks(buckets ...*Bucket) *Call {
 	s.Helper()
 	for _, b := range buckets {
-		_, asks := b.Lease.Due(s.now, b.Demand(s.now), b.HasLines())
+		_, asks := b.lease.Due(s.now, b.Demand(s.now), b.Waiting() > 0)
 		require.True(s, asks)
 	}
 	begins, _ := s.supply.Begin(s.now)
@@ -134,7 +134,7 @@ func TestTheDemandOfABucketIsThatOfItsWaiters(t *testing.T) {
 	s := newShop(t)
 	b := s.lease(newLimit(10, s.shared), "")
 	require.Equal(t, lease.Demand{Until: s.now, Alone: true}, b.Demand(s.now))
-	b.Lease.Wanted = 2
+	b.lease.Wanted = 2
 	require.Equal(t, lease.Demand{First: 2, All: 2, Until: s.now, Alone: true}, b.Demand(s.now))
 	var o order.Order
 	first := waits(&o, s.now, 3, b)
@@ -218,7 +218,7 @@ func TestAResponseOfAStorePaysWaiters(t *testing.T) {
 	require.Nil(t, c.Note(nil, s.now+1))
 	for i, l := range s.book.Lease(time.Unix(0, s.now), c.Asks) {
 		c.Book(i, &supply.Outcome{LeasedPart: l.Parts[0], Err: l.Err}, true, s.now+1)
-		o.Touch(&b.Point)
+		o.Touch(&b.point)
 	}
 	in, due := o.Next(s.now + 1)
 	require.Same(t, w, in)
@@ -238,9 +238,9 @@ func TestAnOutageIsWaitedForAsLongAsItsGrace(t *testing.T) {
 	until := s.now + int64(s.supply.Grace)
 	require.Equal(t, until, b.BlockedUntil())
 	require.Equal(t, until, b.PlanFor(s.now, 0, 1))
-	b.Lease.Update(until)
+	b.lease.Update(until)
 	require.Equal(t, supply.Shut, b.BlockedUntil())
-	require.Equal(t, b.Lease.Out().Again(), b.Soonest(supply.Shut, 1))
+	require.Equal(t, b.lease.Out().Again(), b.Soonest(supply.Shut, 1))
 }
 
 func TestAHoldOfASharedBucketIsOneOfAllProcesses(t *testing.T) {

@@ -79,12 +79,12 @@ func (li *Limit) Age(now meter.Instant) {
 func (li *Limit) NewBucket(key string, own meter.Rate, makes func(r meter.Rate, burst int64) meter.Meter) *Bucket {
 	b := &Bucket{Limit: li, Key: key}
 	if key == "" || li.Asks || li.Supply != nil {
-		e := b.Needs()
+		e := b.needs()
 		e.own, e.asked = own, li.Refreshed
 	}
 	if r, burst := li.Terms(own); li.Supply != nil {
-		b.Lease = li.lease(b, key, r, burst)
-		b.Meter = b.Lease.Meter
+		b.lease = li.lease(b, key, r, burst)
+		b.Meter = b.lease.Meter
 	} else {
 		b.Meter = makes(r, burst)
 	}
@@ -92,7 +92,7 @@ func (li *Limit) NewBucket(key string, own meter.Rate, makes func(r meter.Rate, 
 		li.Single = b
 		li.NoteMeter(b.Meter)
 	} else if until := li.takeHold(key); until > 0 {
-		b.Needs().held = until
+		b.needs().held = until
 	}
 	return b
 }
@@ -141,7 +141,7 @@ func (li *Limit) byHost(host string) *Bucket {
 	}
 	b := li.buckets[host]
 	if b != nil {
-		b.Needs().unkeyed = true
+		b.needs().unkeyed = true
 		li.recent = b
 	}
 	return b

@@ -303,7 +303,7 @@ func TestPlansAreLowerBoundsOfGrants(t *testing.T) {
 			r := metertest.Seeded(t, seed)
 			rate := meter.Rate{N: 1 + r.Int64N(5), Per: time.Duration(20 + r.Int64N(200))}
 			b := newLimit(rate.N).bucketWith("a", k.make(rate, rate.N))
-			b.Needs()
+			b.needs()
 			var o order.Order
 			plans, ahead, ones := make(map[*order.Waiter]meter.Instant), int64(0), seed%2 == 0
 			var out []int64
@@ -329,7 +329,7 @@ func TestPlansAreLowerBoundsOfGrants(t *testing.T) {
 					if !k.rule.Frees && !ones {
 						cost += r.Int64N(rate.N)
 					}
-					w := &order.Waiter{At: []*order.Point{&b.Point}, Costs: []int64{cost}, Last: meter.Never}
+					w := &order.Waiter{At: []*order.Point{&b.point}, Costs: []int64{cost}, Last: meter.Never}
 					plans[w] = b.PlanFor(now, ahead, cost)
 					require.GreaterOrEqual(t, plans[w], now)
 					ahead += cost
@@ -337,7 +337,7 @@ func TestPlansAreLowerBoundsOfGrants(t *testing.T) {
 				}
 				if r.IntN(400) == 0 {
 					b.Hold(now, now+r.Int64N(100)) // later than what was planned
-					o.Touch(&b.Point)
+					o.Touch(&b.point)
 				}
 				if len(out) > 0 && r.IntN(20) == 0 {
 					if m, ok := b.Meter.(meter.Rester); ok {
@@ -345,11 +345,10 @@ func TestPlansAreLowerBoundsOfGrants(t *testing.T) {
 					}
 					b.Meter.GiveBack(0, now, out[0])
 					out = out[1:]
-					o.Touch(&b.Point)
+					o.Touch(&b.point)
 				}
 				serve(now)
 			}
-			require.Equal(t, b.Waiting() > 0, b.HasLines())
 		}
 		require.Greater(t, grants, 100, k.name)
 	}
@@ -384,7 +383,7 @@ func TestSharesAddUpToNoMoreThanTheWhole(t *testing.T) {
 			require.Equal(t, rate.N/processes, got.N, "%d processes share %d", processes, rate.N)
 
 			b := &Bucket{Limit: li, Key: "k"}
-			b.Needs().own = of
+			b.needs().own = of
 			require.Equal(t, got, b.Rate())
 		}
 	}

@@ -24,7 +24,7 @@ const (
 func (b *Bucket) Err(reason Reason) error {
 	switch reason {
 	case ReasonStore:
-		return b.Lease.Out().Err()
+		return b.lease.Out().Err()
 	case ReasonFinal:
 		return b.final()
 	}

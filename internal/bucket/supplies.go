@@ -26,14 +26,14 @@ type Call struct {
 // Ask adds an ask for a bucket, and for the others that the first request there waits for. It returns the number of parts.
 func (f *Call) Ask(b *Bucket, now meter.Instant) int {
 	d, w := b.wants(now)
-	leases, demands := []*supply.Lease[*Bucket]{b.Lease}, []lease.Demand{d}
+	leases, demands := []*supply.Lease[*Bucket]{b.lease}, []lease.Demand{d}
 	for i := 0; w != nil && i < len(w.Costs); i++ {
 		other := Of(w.Point(i))
 		if other == b || !other.isAskedWith(b) {
 			continue
 		}
 		if d, first := other.wants(now); first == w && (other.Ready(0, 0, w.Costs[i]) == meter.Never || b.follows(w, other, d, now)) {
-			leases, demands = append(leases, other.Lease), append(demands, d)
+			leases, demands = append(leases, other.lease), append(demands, d)
 		}
 	}
 	for i, n := range leases { // a demand is as of before the ask
@@ -47,8 +47,8 @@ func (f *Call) Ask(b *Bucket, now meter.Instant) int {
 // follows reports whether more of another bucket is to be asked for soon as well, for requests behind the first one, for which there is
 // enough of both. Asked for together, both are promised in proportion; separately, each would take a call.
 func (b *Bucket) follows(first *order.Waiter, other *Bucket, d lease.Demand, now meter.Instant) bool {
-	soon := meter.AddInstant(now, int64(b.Lease.Lead()))
-	return b.isPromisedWith(other) && b.Ready(0, 0, costAt(first, b)) < meter.Never && other.Lease.AskAt(now, d) <= soon
+	soon := meter.AddInstant(now, int64(b.lease.Lead()))
+	return b.isPromisedWith(other) && b.Ready(0, 0, costAt(first, b)) < meter.Never && other.lease.AskAt(now, d) <= soon
 }
 
 // A StoreState is what is known of a store.

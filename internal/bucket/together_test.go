@@ -30,7 +30,7 @@ func TestABucketAskedForTogetherThatIsReadyLaterStopsTheOther(t *testing.T) {
 	one, two := newLimit(10, s.shared), newLimit(5, s.shared)
 	two.Name = "others"
 	a, b := s.lease(one, ""), s.lease(two, "")
-	b.Lease.Wanted = 5
+	b.lease.Wanted = 5
 	s.respond(s.asks(b))
 	require.Equal(t, s.now, b.Ready(s.now, 0, 4))
 
@@ -40,19 +40,19 @@ func TestABucketAskedForTogetherThatIsReadyLaterStopsTheOther(t *testing.T) {
 	require.Equal(t, lease.Demand{First: 2, All: 4, Soon: 4, From: 0, Until: meter.Never - 1}, a.Demand(s.now))
 	until := s.now + 2*second
 	b.Hold(s.now, until)
-	require.Zero(t, a.Lease.Lead(), "it is not known yet")
+	require.Zero(t, a.lease.Lead(), "it is not known yet")
 	require.Equal(t, lease.Demand{From: until, Until: s.now, Alone: true, Keeps: true}, a.Demand(s.now))
 	require.Equal(t, lease.Demand{From: until, Until: until - 1, Alone: true, Keeps: true}, a.Demand(until-1))
 	require.Equal(t, lease.Demand{First: 2, All: 4, Soon: 4, Until: meter.Never - 1}, a.Demand(until))
 
-	a.Lease.Wanted = 1
+	a.lease.Wanted = 1
 	s.now += second
 	c := s.asks(a)
 	s.now += int64(4 * time.Millisecond)
 	s.respond(c)
 	a.Meter.Take(s.now, s.now, 1, false)
 	lead := int64(13 * time.Millisecond)
-	require.EqualValues(t, lead, a.Lease.Lead(), "two round trips and 5 ms")
+	require.EqualValues(t, lead, a.lease.Lead(), "two round trips and 5 ms")
 	require.Equal(t, lease.Demand{From: until - lead, Until: until - lead - 1, Alone: true, Keeps: true}, a.Demand(until-lead-1))
 	require.Equal(t, lease.Demand{First: 2, All: 4, Soon: 4, Until: meter.Never - 1}, a.Demand(until-lead))
 }
@@ -65,9 +65,9 @@ func TestVoidTokensAreAskedForTogetherWithOthers(t *testing.T) {
 		slots, window := newLimit(10, s.shared), newLimit(5, s.shared)
 		slots.Stored, window.Stored, window.Name = store.Slots, store.Sliding, "others"
 		a, b := s.lease(slots, ""), s.lease(window, "")
-		b.Lease.Wanted = 5
+		b.lease.Wanted = 5
 		s.respond(s.asks(b))
-		b.Lease.Wanted = 0
+		b.lease.Wanted = 0
 		var o order.Order
 		waits(&o, s.now, 2, a, b)
 
@@ -172,7 +172,7 @@ func TestTwoBucketsAreAskedForTogetherBeforeTheyRunOut(t *testing.T) {
 		for i, p := range s.book.Lease(time.Unix(0, s.now), c.Asks)[0].Parts {
 			require.Equal(t, tokens, p.Tokens)
 			c.Book(i, &supply.Outcome{LeasedPart: p}, true, s.now)
-			o.Touch(&c.Of(i).Point)
+			o.Touch(&c.Of(i).point)
 		}
 		require.False(t, s.supply.Collect(s.now).Send(), "there is nothing else to ask for")
 	}
@@ -189,11 +189,11 @@ func TestTwoBucketsAreAskedForTogetherBeforeTheyRunOut(t *testing.T) {
 	require.Equal(t, due, a.Ready(s.now, 0, 1))
 	require.Equal(t, due, b.Ready(s.now, 0, 1))
 	lead := int64(5 * time.Millisecond)
-	require.EqualValues(t, lead, a.Lease.Lead())
+	require.EqualValues(t, lead, a.lease.Lead())
 
 	s.now = due - lead - 1
 	for _, x := range []*Bucket{a, b} {
-		at, asks := x.Lease.Due(s.now, x.Demand(s.now), x.HasLines())
+		at, asks := x.lease.Due(s.now, x.Demand(s.now), x.Waiting() > 0)
 		require.False(t, asks)
 		require.Equal(t, due-lead, at)
 	}

@@ -218,8 +218,8 @@ func (d *Doubts) unit(name string) int {
 	return best
 }
 
-// Unsettled notes that the response to a request has ended, and does not say what the i-th charge did cost.
-func (l *Core) Unsettled(r *Request, i int) {
+// LeaveUnsettled notes that the response to a request has ended, and does not say what the i-th charge did cost.
+func (l *Core) LeaveUnsettled(r *Request, i int) {
 	c := &r.Charges()[i]
 	if c.Limit().Unit == "" {
 		return

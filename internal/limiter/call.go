@@ -81,7 +81,7 @@ func (l *Core) bookPartsLocked(f *bucket.Call, outcomes []supply.Outcome, err er
 	}
 	l.serveLocked(now)
 	for i := range news {
-		if b := f.Of(i); b.HasLines() && (news[i] || b.FewWait()) {
+		if b := f.Of(i); b.Waiting() > 0 && (news[i] || b.FewWait()) {
 			l.replanLocked(b)
 		}
 	}
@@ -107,8 +107,8 @@ func (l *Core) replanSome(buckets []*bucket.Bucket) {
 	now := l.begin()
 	defer l.end()
 	for _, b := range buckets {
-		if b.Lease.Out() != nil {
-			b.Lease.Update(now)
+		if b.Leased().Out() != nil {
+			b.Leased().Update(now)
 			l.replanLocked(b)
 		}
 	}

@@ -74,7 +74,7 @@ func (l *Core) setRateLocked(li *bucket.Limit, r meter.Rate) {
 
 // replanAll plans the waiters of a limit again, piece by piece, after a hold has changed that concerns them.
 func (l *Core) replanAll(li *bucket.Limit) {
-	l.changeAll(li, func(b *bucket.Bucket, _ meter.Instant) bool { return b.HasLines() })
+	l.changeAll(li, func(b *bucket.Bucket, _ meter.Instant) bool { return b.Waiting() > 0 })
 }
 
 // changeAll changes the terms of all buckets of a limit, piece by piece.

@@ -67,14 +67,14 @@ func (c *checker) gates() {
 	for g := range c.l.servers.All() {
 		b := ownerOf(g)
 		c.holds(b.Meter == g && g.IsKept(), "a bucket is of another gate, or of one that was forgotten")
-		c.holds(slices.Contains(g.Account.Waiting(), g) == b.HasLines(), "an account lists other gates than those with waiters")
+		c.holds(slices.Contains(g.Account.Waiting(), g) == (b.Waiting() > 0), "an account lists other gates than those with waiters")
 		c.bucket(b)
 	}
 }
 
 // bucket checks that what requests wait for is kept, and that a store is asked in time.
 func (c *checker) bucket(b *bucket.Bucket) {
-	c.holds(!b.HasLines() || b == c.kept(b), "a request waits for a bucket that was forgotten")
+	c.holds(b.Waiting() == 0 || b == c.kept(b), "a request waits for a bucket that was forgotten")
 	n, now, alarm := b.Leased(), c.now, c.l.leases.AlarmOf(b)
 	if n == nil {
 		c.holds(alarm == meter.Never, "a timer is set for no lease")

@@ -133,7 +133,7 @@ func TestAClaimThatIsLeftIsDone(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, waits, "it comes too late")
 		require.False(t, late.Rejected())
-		require.Equal(t, meter.Never, l.DueOf(late))
+		require.Equal(t, meter.Never, dueOf(l, late))
 		sleep(2 * time.Hour)
 		require.Nil(t, c.Winner())
 		l.check()

@@ -162,7 +162,7 @@ func TestAClockThatIsSetGrantsNoWindowTwice(t *testing.T) {
 			l := drive(t, limits[seed%uint64(len(limits))])
 			index, left := int64(math.MinInt64), 0
 			end := func() (at int64) { // by the clock as it is set
-				l.LookAt(l.Limits[0], "", func(b *bucket.Bucket, now meter.Instant) { at = b.Meter.(meter.Turner).Turns(now) + l.Wall().Unix })
+				l.LookAtBucket(l.Limits[0], "", func(b *bucket.Bucket, now meter.Instant) { at = b.Meter.(meter.Turner).Turns(now) + l.Wall().Unix })
 				return at
 			}
 			for range 200 {

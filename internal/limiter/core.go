@@ -53,7 +53,7 @@ type Core struct {
 	wallAt       meter.Instant // when to read the wall clock again; never: there are no fixed windows
 	order        order.Order   // of all that wait
 	ends         endsHeap      // of those with a MaxWait, and ghosts that hear responses
-	entered      uint64        // how many have been there
+	entered      uint64        // how many have joined them, which numbers them
 	timer        *time.Timer
 	armed        meter.Instant // when timer fires; never: it does not
 	now          meter.Instant // when the clock was last read

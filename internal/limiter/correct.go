@@ -24,7 +24,7 @@ func (l *Core) settleLocked(r *Request, i int, cost int64, now meter.Instant) (c
 	case r.spent&wasReturned != 0:
 		return 0, errReturned
 	case c.settled:
-		return 0, ErrSettled
+		return 0, errSettled
 	}
 	r.spent |= wasSettled
 	charged, c.settled = c.Cost, true
@@ -39,15 +39,14 @@ func (l *Core) settleLocked(r *Request, i int, cost int64, now meter.Instant) (c
 		l.correctLocked(c.Bucket, r.turn(), c.Paid, charged, cost, now)
 	}
 	if c.share > 0 && cost > 0 { // what costs nothing, as errors may, shows nothing
-		l.keptLocked(c.Bucket, now).Settles(now, bucket.ShareOf(charged, cost, c.share))
+		l.keptLocked(c.Bucket, now).NoteShare(now, bucket.ShareOf(charged, cost, c.share))
 	}
 	return charged, nil
 }
 
 var (
 	errReturned = errors.New("all was given back")
-	// ErrSettled is returned by Settle if the charge was settled before.
-	ErrSettled = errors.New("it was settled before")
+	errSettled  = errors.New("it was settled before")
 )
 
 // keptLocked returns the bucket of the key of one that was charged, which may have been forgotten, because it was full or to make

@@ -16,22 +16,29 @@ import (
 
 // This file is about requests that wait at a gate while responses show that the server counts them in two quotas.
 
-// models are the traits of a request for a model.
+// models are the traits of a request for a model, in one of two regions or in none.
 type models uint64
 
 func (m models) Trait(n int) uint64 {
-	if n == 0 {
-		return uint64(m)
+	switch n {
+	case 0:
+		return uint64(m.model())
+	case 1:
+		return uint64(m &^ m.model())
 	}
 	return 0
 }
 
 func (m models) String() string { return "POST /models" }
 
-// The models of two quotas, of 25 and of 600 a minute.
+func (m models) model() models { return m & (small | large) }
+
+// The models of two quotas, of 25 and of 600 a minute, and the regions of two more.
 const (
-	small models = 1
-	large models = 2
+	small models = 1 << iota
+	large
+	east
+	west
 )
 
 func (m models) gate() *quota.Key { return &quota.Key{Host: "h", Family: 1, Traits: m} }
@@ -39,7 +46,7 @@ func (m models) gate() *quota.Key { return &quota.Key{Host: "h", Family: 1, Trai
 // counts is a response that reports what is left of the quota of the model for a minute after the start.
 func (m models) counts(l *driven, left int64) *limiter.Answer {
 	q := quota.QuotaHint{Name: quota.Unnamed, Limit: 25, Left: left, Known: true, Ends: true, Reset: time.Minute - l.now()}
-	if m == large {
+	if m.model() == large {
 		q.Limit = 600
 	}
 	return &limiter.Answer{Outcome: aimd.OK, Hints: &quota.Hints{Quotas: []quota.QuotaHint{q}}, Traits: m}
@@ -57,12 +64,25 @@ func newDivision(t *testing.T, opts ...option) *division {
 	l.exchange(t.Context(), large.gate(), ask{}, large.counts(l.driven, 599))
 	for range 8 {
 		for i, m := range []models{small, large} {
-			r := l.request(ask{})
-			require.True(t, l.Now(r, m.gate()))
-			l.flights[i] = append(l.flights[i], r)
+			l.flights[i] = append(l.flights[i], l.fly(m))
 		}
 	}
 	return l
+}
+
+// fly makes a request for a model that is in flight from now on.
+func (l *division) fly(m models) *limiter.Request {
+	r := l.request(ask{})
+	if l.Now(r, m.gate()) {
+		return r
+	}
+	w := l.waiterFor(r, ask{})
+	w.Gate = m.gate()
+	waits, err := l.Enqueue(l.t.Context(), w)
+	require.False(l.t, waits, err)
+	r = &limiter.Request{Context: l.t.Context()}
+	w.Take(r)
+	return r
 }
 
 // responds has the next response to a request for a model come.
@@ -156,5 +176,40 @@ func TestRequestsThatAreDividedKeepTheirOrderAndTheirMaxWait(t *testing.T) {
 			requireGranted(t, r, 30*time.Second)
 			l.check()
 		}
+	})
+}
+
+// Nothing is left of the quota that requests are taken to be counted under once they are divided again, and their MaxWait ends before it
+// does. Only the first of each gate may ask whether that concerns it.
+func TestRequestsThatAreDividedAgainAreRejectedIfTheyAreTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newDivision(t, inFlight(1000))
+		l.divide(6, 20)
+		for _, m := range []models{small, large} {
+			l.Report(l.fly(m), m.counts(l.driven, 20)) // it gets an account of its own
+		}
+		l.responds(small, 0) // of the account that was there before, to which new gates belong at first
+		var regions [2][]*limiter.Request
+		for range 3 {
+			regions[0] = append(regions[0], l.fly(large|east))
+			regions[1] = append(regions[1], l.fly(large|west))
+		}
+		l.setInFlight("in-flight", 2) // of 9
+		soon, later := ask{MaxWait: new(30 * time.Second)}, ask{MaxWait: new(2 * time.Minute)}
+		first, other := l.sendFor(t.Context(), large|east, soon), l.sendFor(t.Context(), large|west, soon)
+		late := []*request{l.sendFor(t.Context(), large|east, soon), l.sendFor(t.Context(), large|west, soon)}
+		last := l.sendFor(t.Context(), large|east, later)
+		sleep(time.Second)
+		for i := range int64(3) {
+			require.Equal(t, 5, l.counts().Waiting)
+			l.Report(regions[0][i], (large|east).counts(l.driven, 480-i))
+			l.Report(regions[1][i], (large|west).counts(l.driven, 180-i))
+			synctest.Wait()
+		}
+		for _, r := range late {
+			requireRejected(t, r, time.Second, bucket.ReasonHeld)
+		}
+		require.False(t, first.done || other.done || last.done)
+		l.check()
 	})
 }

@@ -230,7 +230,7 @@ func TestAReportSettlesCharges(t *testing.T) {
 		cost, ok := l.Charged(r, 1)
 		require.True(t, ok)
 		require.EqualValues(t, 20, cost)
-		require.InDelta(t, .5, l.Longest(r), 1e-9, "by the charge that is the largest for its rate")
+		require.InDelta(t, .5, l.RefillTime(r), 1e-9, "by the charge that is the largest for its rate")
 		_, err := l.Settle(r, 1, 10)
 		require.ErrorIs(t, err, limiter.ErrSettled)
 		_, err = l.Settle(r, 0, 50)

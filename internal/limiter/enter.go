@@ -40,8 +40,8 @@ func (l *Core) payNowLocked(r *Request, gate *quota.Key, now meter.Instant) (ok 
 	return ok
 }
 
-// NowOrNever is Now for a request that must not wait. If it rejects the request, it returns the error of the Observer. It does
-// neither if a bucket must be made or other requests wait: then Enqueue decides.
+// NowOrNever is Now for a request that must not wait. If it rejects the request, it returns the error of the Observer. It does neither
+// where requests wait, where a bucket cannot be made under the lock, and in a dry run: then Enqueue decides.
 func (l *Core) NowOrNever(r *Request) (ok bool, err error) {
 	var why Refusal
 	switch l.grantOrDeny(r, false, &why) {
@@ -74,7 +74,7 @@ func (l *Core) Try(r *Request) (wait time.Duration, ok bool) {
 	return l.tryLater(r)
 }
 
-// tryLater is Try where a rate must be asked for, or a dry run pretends to wait.
+// tryLater is Try where a bucket cannot be made under the lock, and in a dry run.
 func (l *Core) tryLater(r *Request) (wait time.Duration, ok bool) {
 	w := r.Waiter()
 	w.MaxWait, w.try = 0, true
@@ -90,12 +90,13 @@ func (l *Core) tryLater(r *Request) (wait time.Duration, ok bool) {
 	return bucket.Until(meter.Never, 0), false // there is no rate for this key
 }
 
-// grantOrDeny grants a request, or rejects it if it cannot be paid now, and stores why. Nothing is decided if a bucket is missing,
-// or if other requests wait and the request is not behind them.
+// grantOrDeny grants a request, or rejects it if it cannot be paid now, and stores why. Nothing is decided where a bucket cannot be made under
+// the lock, in a dry run, and where other requests wait, unless the request stays behind them.
 func (l *Core) grantOrDeny(r *Request, behind bool, why *Refusal) (v verdict) {
 	l.mu.Lock()
 	now := l.nowLocked()
-	if now >= l.armed { // the timer has not come yet
+	late := now >= l.armed // the timer has not come yet
+	if late {
 		l.serveLocked(now)
 	}
 	ok, missing, shut := false, false, l.isShutLocked(r.User)
@@ -115,7 +116,11 @@ func (l *Core) grantOrDeny(r *Request, behind bool, why *Refusal) (v verdict) {
 	default:
 		v = l.grantOrDenyAgainLocked(r, behind, missing, why, now)
 	}
-	l.mu.Unlock()
+	if late {
+		l.end()
+	} else {
+		l.mu.Unlock()
+	}
 	return v
 }
 
@@ -180,25 +185,24 @@ func (l *Core) Enqueue(ctx context.Context, w *Waiter) (waits bool, err error) {
 // An arrival is what was decided about a request when it came. From then on, other goroutines may change the Waiter under the lock.
 type arrival struct {
 	verdict verdict
-	missing *Charge        // it has no room for its bucket; nil: there is none
+	missing *Charge        // the first one without room for its bucket; nil: there is none
 	at      *bucket.Bucket // what the request waits for, or would wait for without a dry run; nil: nothing
 	cost    int64          // of the request there
 	wait    time.Duration  // until it would be granted, as it seems
 }
 
-// tellArrival reports what was decided. Its frame is not on the stack while that is done, nor while the request waits.
+// tellArrival reports what was decided. Its frame is on the stack neither while that is decided nor while the request waits.
 func (l *Core) tellArrival(ctx context.Context, w *Waiter, a *arrival) error {
 	switch at := (Place{Context: ctx}); {
 	case a.verdict == waiting:
 		l.tellWaits(w, placeOf(ctx, a.at), a.cost, a.wait)
-	case w.Claim != nil && a.verdict != granted: // by another Core
+	case w.Claim != nil && a.verdict != granted: // another Core may grant it, or has; see Refuse
 	case a.verdict == refused:
 		err := w.user.Observer.Rejected(ctx, *w.refusal, 0)
 		if !l.dry {
 			return err
 		}
-		w.charges = nil // it is sent, but nothing is charged for it
-		l.takeOff(w.user)
+		l.sendRefused(w)
 	case w.user.Granted:
 		if a.at != nil {
 			at = placeOf(ctx, a.at)
@@ -257,7 +261,7 @@ func (l *Core) lineUpLocked(ctx context.Context, w *Waiter, a *arrival, now mete
 	reason, due := l.planLocked(w, now)
 	c := &w.charges[w.in.Binding]
 	if reason == 0 || due <= now && !w.try { // it may overtake
-		switch joined := l.joins(w, now); {
+		switch joined := l.joinsLocked(w, now); {
 		case joined:
 			return granted
 		case w.verdict == left: // another Core was first
@@ -280,7 +284,7 @@ func (l *Core) lineUpLocked(ctx context.Context, w *Waiter, a *arrival, now mete
 	return refused
 }
 
-// planLocked finds out when w would be granted and which charge delays it, and returns why it must not wait; 0: it may. joins is not
+// planLocked finds out when w would be granted and which charge delays it, and returns why it must not wait; 0: it may. joinsLocked is not
 // called here, because the two need less stack one after the other than one within the other.
 func (l *Core) planLocked(w *Waiter, now meter.Instant) (reason bucket.Reason, due meter.Instant) {
 	l.dueLocked(now) // requests that are due go first
@@ -296,8 +300,8 @@ func (l *Core) planLocked(w *Waiter, now meter.Instant) (reason bucket.Reason, d
 	return reason, due
 }
 
-// joins puts w into the order of waiters, and reports whether it is granted immediately.
-func (l *Core) joins(w *Waiter, now meter.Instant) bool {
+// joinsLocked puts w into the order of waiters, and reports whether it is granted immediately.
+func (l *Core) joinsLocked(w *Waiter, now meter.Instant) bool {
 	w.joining = true
 	l.joinLocked(w, now)
 	l.dueLocked(now)
@@ -325,7 +329,7 @@ func (l *Core) Await(ctx context.Context, cancel <-chan struct{}, w *Waiter) err
 	return l.tellDecided(ctx, w, cause)
 }
 
-// Leave takes back a request that waits, granted or not, because nothing waits for it any more.
+// Leave takes back a request for which Enqueue reported that it waits. It may have been granted since.
 func (l *Core) Leave(w *Waiter) {
 	if w.Claim != nil {
 		l.abandon(w) // which is no news if another Core grants it

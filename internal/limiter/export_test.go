@@ -2,11 +2,11 @@ package limiter
 
 import (
 	"context"
+	"iter"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
-	"github.com/httpthrottle/throttle/internal/order"
 	"github.com/httpthrottle/throttle/internal/quota"
 	"github.com/httpthrottle/throttle/internal/supply"
 )
@@ -21,6 +21,8 @@ const (
 	PieceWaiters = pieceWaiters
 )
 
+var ErrSettled = errSettled
+
 // The lock, and what is read under it.
 
 func (l *Core) Lock()                    { l.mu.Lock() }
@@ -33,9 +35,6 @@ func (l *Core) LineCount() int           { return l.order.Lines() }
 
 // Armed returns when a store may have to be asked for something for the bucket; Never: it is not known.
 func (l *Core) Armed(b *bucket.Bucket) meter.Instant { return l.leases.AlarmOf(b) }
-
-// PointOf returns the point of a bucket.
-func PointOf(b *bucket.Bucket) *order.Point { return &b.Needs().Point }
 
 // OwnOf returns what limits a request with these charges besides the server.
 func OwnOf(charges []Charge) quota.Own { return ownOf(charges) }
@@ -99,6 +98,8 @@ func (l *Core) SetChecks(atOnce int, pause func()) { l.atOnce, l.pause = atOnce,
 
 // SetVisits is SetChecks for how many buckets are visited.
 func (l *Core) SetVisits(atOnce int, pause func()) { l.visitAtOnce, l.pause = atOnce, pause }
+
+func (l *Core) Pieces(limits ...*bucket.Limit) iter.Seq[[]*bucket.Bucket] { return l.pieces(limits...) }
 
 // Calls of a store, which may arrive and return in any order.
 

@@ -283,7 +283,7 @@ func TestNoCallerIsStarvedByNewOnes(t *testing.T) {
 				go func() { _, _ = l.acquire(ctx, ask{Caller: fmt.Sprint(i), Priority: priority}) }()
 				sleep(time.Second / 11)
 				l.Lock()
-				most = max(most, limiter.PointOf(l.Limits[0].Single).Known())
+				most = max(most, bucket.PointOf(l.Limits[0].Single).Known())
 				l.Unlock()
 			}
 			l.check()
@@ -308,7 +308,7 @@ func TestCallersAreForgottenWithTheQueue(t *testing.T) {
 		sleep(time.Minute)
 		require.Zero(t, l.counts().Callers)
 		for b := range l.bucketsLocked(l.Limits[0]) {
-			require.Zero(t, limiter.PointOf(b).Known())
+			require.Zero(t, bucket.PointOf(b).Known())
 		}
 		l.check()
 	})

@@ -11,25 +11,41 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle/internal/bucket"
+	"github.com/httpthrottle/throttle/internal/limiter"
 )
 
-func TestAGrantWhoseContextHasEndedReturnsItsTurn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := drive(t, fairly(1))
-		ctx, cancel := context.WithCancel(t.Context())
-		w := l.waiter(ask{Caller: "a"})
-		require.True(t, l.enqueue(ctx, w))
-		next, others := l.send(ask{Caller: "a"}), l.sendMany(2, ask{Caller: "b"})
-		sleep(time.Second)
-		require.True(t, isGranted(w))
-		cancel()
-		require.ErrorIs(t, l.Await(ctx, nil, w), context.Canceled)
-		synctest.Wait()
-		requireGranted(t, next, time.Second)
-		sleep(2 * time.Second)
-		requireGranted(t, others[0], 2*time.Second)
-		requireGranted(t, others[1], 3*time.Second)
-	})
+// A request that is not sent after all leaves its turn to the next one of its caller: its context ended when it was granted, or its observer
+// panicked.
+func TestAGrantThatIsNotSentReturnsItsTurn(t *testing.T) {
+	for name, fail := range map[string]func(t *testing.T, l *driven, w *limiter.Waiter){
+		"ended": func(t *testing.T, l *driven, w *limiter.Waiter) {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			require.ErrorIs(t, l.Await(ctx, nil, w), context.Canceled)
+		},
+		"panic": func(t *testing.T, l *driven, w *limiter.Waiter) {
+			l.onGrant = func(limiter.Place, time.Duration) {
+				l.onGrant = nil
+				panic("user")
+			}
+			require.PanicsWithValue(t, "user", func() { _ = l.Await(t.Context(), nil, w) })
+		},
+	} {
+		within(t, name, func(t *testing.T) {
+			l := drive(t, fairly(1))
+			w := l.waiter(ask{Caller: "a"})
+			require.True(t, l.enqueue(t.Context(), w))
+			next, others := l.send(ask{Caller: "a"}), l.sendMany(2, ask{Caller: "b"})
+			sleep(time.Second)
+			require.True(t, isGranted(w))
+			fail(t, l, w)
+			synctest.Wait()
+			requireGranted(t, next, time.Second)
+			sleep(2 * time.Second)
+			requireGranted(t, others[0], 2*time.Second)
+			requireGranted(t, others[1], 3*time.Second)
+		})
+	}
 }
 
 // A refund reorders the requests of a caller within their line, and their line among others.

@@ -98,7 +98,7 @@ func (l *Core) play(r *Request, w *Waiter) (*play, error) {
 			s = p.copyLocked(c.Bucket)
 		} else {
 			rate, burst := c.Limit().Terms(rateAt(rates, i))
-			s = p.stage(c.Limit(), c.Key, l.standIn(c.Limit(), rate, burst, now))
+			s = p.stage(c.Limit(), c.Key, l.standInLocked(c.Limit(), rate, burst, now))
 			p.least = p.least || c.Limit().Supply != nil
 		}
 		cost := c.Cost
@@ -111,8 +111,8 @@ func (l *Core) play(r *Request, w *Waiter) (*play, error) {
 	return p, nil
 }
 
-// standIn returns the meter of a bucket that is yet to be made. One in a store has a meter of its own.
-func (l *Core) standIn(li *bucket.Limit, r meter.Rate, burst int64, now meter.Instant) meter.Meter {
+// standInLocked returns the meter of a bucket that is yet to be made. One in a store has a meter of its own.
+func (l *Core) standInLocked(li *bucket.Limit, r meter.Rate, burst int64, now meter.Instant) meter.Meter {
 	if li.Supply == nil {
 		return l.meterLocked(li, r, burst, now)
 	}
@@ -169,10 +169,10 @@ func (p *play) copyQueueLocked(charges []Charge) {
 	seen := make(map[*order.Waiter]bool)
 	for i := range charges {
 		b := charges[i].Bucket
-		if b == nil || !b.HasLines() {
+		if b == nil || b.Waiting() == 0 {
 			continue
 		}
-		for in := range b.Point.Waiters {
+		for in := range bucket.PointOf(b).Waiters {
 			if len(p.queue) == queueCopied {
 				p.more = max(p.more, b.Waiting()-queueCopied)
 				break

@@ -15,7 +15,7 @@ import (
 // was sent.
 //
 // A meter that needs the outcome of requests is paid when the response comes, if the ghost still waits then, because such a meter counts
-// the requests that are really in flight.
+// the requests that are really in flight. Its limit has granted the request then, although the ghost may be rejected later.
 
 // A ghost is what a Waiter has in addition if its request was sent.
 type ghost struct {
@@ -30,10 +30,18 @@ type heard struct {
 	cost  int64 // the true cost; negative: it only says that the response is there
 }
 
-// sendLocked has the request of a ghost be sent now.
+// sendLocked has a request be sent now that is not granted yet, or never.
 func (l *Core) sendLocked(w *Waiter, now meter.Instant) {
 	w.mark = Mark{At: now}
 	l.takeOffLocked(w.user)
+}
+
+// sendRefused has a request be sent now that would be rejected. Nothing is charged for it.
+func (l *Core) sendRefused(w *Waiter) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w.charges = nil
+	l.sendLocked(w, l.nowLocked())
 }
 
 // unmade returns the ghost of a charge that is yet to be made, and the index of the charge there; nil: it was made.

@@ -10,7 +10,7 @@ func (l *Core) Cancel(r *Request) {
 	defer l.end()
 	if r.spent == 0 {
 		r.spent = wasCanceled
-		l.undoLocked(r, r.turn(), now)
+		l.undoLocked(r, now)
 	}
 }
 
@@ -37,8 +37,8 @@ func (l *Core) Charged(r *Request, i int) (cost int64, ok bool) {
 	return r.Charges()[i].Cost, r.spent&wasReturned == 0
 }
 
-// Longest returns how long it takes until the rate of each bucket has replaced what it was charged, in seconds; 0: none has a rate.
-func (l *Core) Longest(r *Request) (seconds float64) {
+// RefillTime returns how long it takes until the rate of each bucket has replaced what it was charged, in seconds; 0: none has a rate.
+func (l *Core) RefillTime(r *Request) (seconds float64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now, charges := l.nowLocked(), r.Charges()
@@ -55,18 +55,18 @@ func (l *Core) Longest(r *Request) (seconds float64) {
 func (l *Core) undo(r *Request) {
 	now := l.begin()
 	defer l.end()
-	l.undoLocked(r, turn{}, now)
+	l.undoLocked(r, now)
 	l.landedLocked(r.User)
 }
 
 // undoLocked gives back all charges except settled ones, for which it is unknown how much to undo.
-func (l *Core) undoLocked(r *Request, of turn, now meter.Instant) {
+func (l *Core) undoLocked(r *Request, now meter.Instant) {
 	l.undoneLocked(r, now)
-	charges := r.Charges()
+	charges, turn := r.Charges(), r.turn()
 	for i := range charges {
 		if c := &charges[i]; !c.settled {
 			l.refundLocked(r, c, now)
-			l.turnLocked(of, c.Bucket, -c.Cost)
+			l.turnLocked(turn, c.Bucket, -c.Cost)
 		}
 	}
 }

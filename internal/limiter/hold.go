@@ -1,8 +1,6 @@
 package limiter
 
 import (
-	"time"
-
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
 )
@@ -156,12 +154,4 @@ func (l *Core) recountHolds(limits ...*bucket.Limit) {
 		l.mu.Unlock()
 		l.visitAll([]*bucket.Limit{li}, func(b *bucket.Bucket, _ meter.Instant) { b.NoteHold() }, onward)
 	}
-}
-
-// HeldFor returns for how long HoldAll holds all keys yet, and the instant from which that counts.
-func (l *Core) HeldFor() (d time.Duration, now meter.Instant) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now = l.nowLocked()
-	return time.Duration(max(0, l.Limits[0].AllHeldUntil()-now)), now
 }

@@ -37,7 +37,9 @@ func (l *driven) checkLimitLocked(li *bucket.Limit) {
 	require.Equal(l.t, inFlight, li.InFlight(), li.Name)
 	require.LessOrEqual(l.t, c.Returned, c.Charged, li.Name)
 	require.LessOrEqual(l.t, c.Undone, c.Granted, li.Name)
-	require.LessOrEqual(l.t, c.Granted, l.Counts().Granted, li.Name)
+	if !l.dry || !li.Reported { // see TestADryRunCountsWhatIsReallyInFlight
+		require.LessOrEqual(l.t, c.Granted, l.Counts().Granted, li.Name)
+	}
 	require.Equal(l.t, c.Delayed, sum(c.Waits.Counts[:]), li.Name)
 }
 

@@ -41,7 +41,8 @@ type terms struct {
 	wall  *meter.Wall
 }
 
-// newRule returns a rule of n in a period, whose buckets have meters that makes returns. can says what is true of all limits of the kind.
+// newRule returns a rule of n in a period, whose buckets have meters that makes returns. can says what is true of all limits of the kind. The
+// name of the limit is the kind, unless the rule is named.
 func newRule(kind string, can bucket.Rule, n int64, per time.Duration, opts []ruleOption, makes func(r *rule, t terms) meter.Meter) rule {
 	r := &rule{Rule: can}
 	r.Name, r.Rate, r.Burst, r.Initial, r.Share = kind, meter.Rate{N: n, Per: per}, -1, -1, 1

@@ -29,6 +29,7 @@ type driven struct {
 	t     testing.TB
 	user  *limiter.User
 	rules []rule // by index of limit
+	dry   bool
 
 	// What a test does when it is called; nil: nothing.
 	onWait   func(at limiter.Place, cost int64, wait time.Duration)
@@ -70,7 +71,7 @@ func drive(t testing.TB, opts ...option) *driven {
 	if len(s.rules) == 0 {
 		s.rules = []rule{unlimited()}
 	}
-	l := &driven{t: t, rules: s.rules}
+	l := &driven{t: t, rules: s.rules, dry: s.DryRun}
 	s.Rate, s.StoreEvent = l.rateOf, l.storeChanged
 	rules := make([]bucket.Rule, len(s.rules))
 	for i := range rules {
@@ -232,6 +233,12 @@ func isDecided(w *limiter.Waiter) bool {
 
 func isGranted(w *limiter.Waiter) bool { return isDecided(w) && !w.Rejected() }
 
+// dueOf returns when w was decided, or is expected to be granted.
+func dueOf(l *driven, w *limiter.Waiter) meter.Instant {
+	_, _, due, _ := l.WaitsFor(w)
+	return due
+}
+
 // pass makes a request and waits until it is granted.
 func (l *driven) pass(ctx context.Context, a ask) (*limiter.Request, error) {
 	r := l.request(a)
@@ -273,7 +280,7 @@ func (l *driven) wait(ctx context.Context, a ask) error {
 	return err
 }
 
-// try makes a request that does not wait, and whose outcome does not matter.
+// try makes a request that does not wait, and reports an outcome that does not matter. [limiter.Core.Try] only makes it.
 func (l *driven) try(a ask) (wait time.Duration, ok bool) {
 	r := l.request(a)
 	if wait, ok = l.Try(r); ok {
@@ -384,7 +391,7 @@ type counts struct {
 }
 
 func (l *driven) counts() (c counts) {
-	c.Counts, c.Callers, c.Buckets = l.Read(nil)
+	c.Counts, c.Callers, c.Buckets = l.Counters(nil)
 	return c
 }
 
@@ -403,7 +410,7 @@ type view struct {
 
 // views returns the buckets that say anything.
 func (l *driven) views() (all []view) {
-	l.Look(func(b *bucket.Bucket, now meter.Instant) { all = append(all, viewOf(b, now)) }, func() bool { return true })
+	l.LookAtBuckets(func(b *bucket.Bucket, now meter.Instant) { all = append(all, viewOf(b, now)) }, func() bool { return true })
 	return all
 }
 
@@ -423,9 +430,7 @@ func (l *driven) now() time.Duration { return time.Since(l.Start) }
 
 // accounts returns how many accounts of servers there are.
 func (l *driven) accounts() (n int) {
-	for some := range l.AccountsIf(func(*quota.Key) bool { return true }) {
-		n += len(some)
-	}
+	l.LookAtServers(func(*quota.Account, meter.Instant) { n++ }, func() {})
 	return n
 }
 

@@ -32,16 +32,11 @@ func (m *models) noteLocked(g *quota.Gate) {
 	m.hosts.Store(&hosts)
 }
 
-func (m *models) of(host string) quota.Models {
-	if hosts := m.hosts.Load(); hosts != nil {
+// Models returns whether a host counts requests by their model. If it may do so, responses are to be reported with the model, and
+// requests that wait are to have it.
+func (l *Core) Models(host string) quota.Models {
+	if hosts := l.models.hosts.Load(); hosts != nil {
 		return (*hosts)[host]
 	}
 	return quota.NoModels
 }
-
-// CountsModels reports whether a host counts requests by their model.
-func (l *Core) CountsModels(host string) bool { return l.models.of(host) == quota.CountsModels }
-
-// TriesModels reports whether a host may count requests by their model: then responses are to be reported with the model, and requests
-// that wait are to have it.
-func (l *Core) TriesModels(host string) bool { return l.models.of(host) == quota.TriesModels }

@@ -29,8 +29,8 @@ type flights struct {
 	ended atomic.Int64 // written without the lock, because requests that are not reported do not take it again
 }
 
-// An Observer follows the requests of a User. The Core calls it without its lock, by the goroutine of the request,
-// and with values that never change. If a method panics, the request is not sent, and nothing is charged for it.
+// An Observer follows the requests of a User. The Core calls it without its lock, by the goroutine of the request, and with values that
+// never change. If Waits or Granted panics, the request is not sent, and nothing is charged for it.
 type Observer interface {
 	// Waits is called before a request begins to wait. The wait is expected; 0 or the longest Duration: it is not known.
 	Waits(at Place, cost int64, wait time.Duration)

@@ -142,3 +142,31 @@ func TestADebtRejectsWhereCallersTakeTurns(t *testing.T) {
 		})
 	}
 }
+
+// A Try that comes before a timer does what the timer would have done: all of it, however many requests are checked under one lock.
+func TestATryBeforeALateTimerRejectsAllThatAreTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := drive(t, dryRun(), tokenBucket(1, time.Second, withBurst(100), withInitial(1)))
+		l.SetChecks(1, func() {})
+		requireSent := func(a ask) *grant {
+			g, err := l.acquire(t.Context(), a)
+			require.NoError(t, err)
+			return g
+		}
+		requireSent(ask{Key: "a"})
+		dear := requireSent(ask{Key: "a"})
+		for range 4 {
+			requireSent(ask{Key: "a", MaxWait: new(10 * time.Second)})
+		}
+		require.NoError(t, dear.settle("bucket", 100)) // when its ghost is granted, the others are too late
+		sleep(sec - 1)
+		require.Equal(t, 5, l.counts().Waiting)
+		l.StopTimers()
+		sleep(1)
+		_, ok := l.Try(l.request(ask{Key: "b"}))
+		require.True(t, ok)
+		require.Zero(t, l.counts().Waiting)
+		require.EqualValues(t, 4, l.counts().Refused[bucket.ReasonMaxWait])
+		l.check()
+	})
+}

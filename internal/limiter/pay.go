@@ -106,8 +106,8 @@ func (l *Core) haveLocked(c *Charge, charges []Charge, r meter.Rate, now meter.I
 
 // reclampLocked reduces the costs of the waiters of a bucket that has become smaller.
 func (l *Core) reclampLocked(b *bucket.Bucket) {
-	if b.Limit.Clamps && b.HasLines() {
-		l.order.Clamp(&b.Point)
+	if b.Limit.Clamps && b.Waiting() > 0 {
+		l.order.Clamp(bucket.PointOf(b))
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 // This file asks users' functions for the rates of keys, without the lock.
 
 // beginRated is begin once the rates are known of all buckets that are to be made for charges, as of the last Refresh of their
-// limits. It finds out which are to be made under the lock under which they are: a bucket may have been forgotten a moment ago.
+// limits. Which ones these are is found out under the lock that it returns with, because a bucket may be forgotten whenever the lock is free.
 //
 // It returns a rate for each charge: zero is the limit's own, and a negative one says that there is none for the key, and err why. There
 // are no rates if none had to be asked for.
@@ -72,7 +72,7 @@ func rateAt(rates []meter.Rate, i int) meter.Rate {
 // Rates that were asked for before are not used for new buckets. It calls fault without the lock for each key without a rate, which
 // keeps the rate that it had.
 func (l *Core) Refresh(li *bucket.Limit, keys []string, fault func(error)) {
-	pieces := l.Pieces(li)
+	pieces := l.pieces(li)
 	if len(keys) > 0 {
 		pieces = l.piecesOf(li, slices.Compact(slices.Sorted(slices.Values(keys))))
 	}

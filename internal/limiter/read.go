@@ -2,14 +2,15 @@ package limiter
 
 import (
 	"context"
+	"slices"
 
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/quota"
 )
 
-// Read returns the counters of a User, or of all requests if it is nil, with the callers that wait and the buckets that are kept.
-func (l *Core) Read(of *User) (c bucket.Counts, callers, buckets int) {
+// Counters returns the counters of a User, or of all requests if it is nil, with the callers that wait and the buckets that are kept.
+func (l *Core) Counters(of *User) (c bucket.Counts, callers, buckets int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c = l.counts
@@ -19,9 +20,9 @@ func (l *Core) Read(of *User) (c bucket.Counts, callers, buckets int) {
 	return c, l.order.Callers(), l.keys.Len()
 }
 
-// Look calls look under the lock for all buckets that say anything, a few at a time, and between without it, which reports
+// LookAtBuckets calls look under the lock for all buckets that say anything, a few at a time, and between without it, which reports
 // whether to go on.
-func (l *Core) Look(look func(b *bucket.Bucket, now meter.Instant), between func() bool) {
+func (l *Core) LookAtBuckets(look func(b *bucket.Bucket, now meter.Instant), between func() bool) {
 	l.visitAll(l.allLimits(), func(b *bucket.Bucket, now meter.Instant) {
 		if l.showsLocked(b, now) {
 			look(b, now)
@@ -29,8 +30,8 @@ func (l *Core) Look(look func(b *bucket.Bucket, now meter.Instant), between func
 	}, between)
 }
 
-// LookAt calls f under the lock for the bucket of a key. It reports false, and does not, if no bucket is kept, or it says nothing.
-func (l *Core) LookAt(li *bucket.Limit, key string, f func(b *bucket.Bucket, now meter.Instant)) bool {
+// LookAtBucket calls f under the lock for the bucket of a key. It reports false, and does not, if no bucket is kept, or it says nothing.
+func (l *Core) LookAtBucket(li *bucket.Limit, key string, f func(b *bucket.Bucket, now meter.Instant)) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now, b := l.nowLocked(), li.Bucket(key)
@@ -74,22 +75,12 @@ func (l *Core) showsLocked(b *bucket.Bucket, now meter.Instant) bool {
 	return true
 }
 
-// Most returns the largest cost that a bucket can ever pay.
-func (l *Core) Most(b *bucket.Bucket) int64 {
+// NeedsAllOf reports whether a request that is about to wait needs a bucket that can pay no more than n at all.
+func (l *Core) NeedsAllOf(w *Waiter, b *bucket.Bucket, n int64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return b.Meter.Most()
-}
-
-// DueOf returns when w was decided, or when it would be granted if nothing else happened; Never: that depends on a response.
-func (l *Core) DueOf(w *Waiter) meter.Instant {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if w.verdict != waiting {
-		return w.at
-	}
-	due, _ := l.order.Plan(&w.in, l.nowLocked())
-	return due
+	same := func(c Charge) bool { return c.Limit() == b.Limit && c.Key == b.Key }
+	return b.Meter.Most() <= n && slices.ContainsFunc(w.charges, same)
 }
 
 // RefusalOf returns why w was rejected; nil: it was not, so far.
@@ -99,12 +90,13 @@ func (l *Core) RefusalOf(w *Waiter) *Refusal {
 	return w.refusal
 }
 
-// WaitsFor returns what w waits for last, as far as is known, and since when. It reports false if w does not wait.
+// WaitsFor returns what w waits for last, as far as is known, since when, and when it would be granted if nothing else happened; Never: that
+// depends on a response. If it reports false, w does not wait any more, and due is when it was decided.
 func (l *Core) WaitsFor(w *Waiter) (at Place, since, due meter.Instant, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if w.verdict != waiting {
-		return at, 0, 0, false
+		return at, 0, w.at, false
 	}
 	due, binding := l.order.Plan(&w.in, l.nowLocked())
 	return placeOf(context.Background(), w.bucketAt(binding)), w.arrived, due, true

@@ -123,7 +123,7 @@ type readBucket struct {
 
 // read reads all buckets, in pieces.
 func read(l *driven) (all []readBucket) {
-	l.Look(func(b *bucket.Bucket, now meter.Instant) {
+	l.LookAtBuckets(func(b *bucket.Bucket, now meter.Instant) {
 		all = append(all, readBucket{b.Limit.Name, b.Key, b.Meter.(meter.Saver).Save(now), max(0, b.HeldByCaller()-now), time.Now()})
 	}, func() bool { return true })
 	return all

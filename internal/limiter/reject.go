@@ -91,7 +91,7 @@ func (l *Core) denyLocked(charges []Charge, u *User, now meter.Instant, r *Refus
 	due, binding := now, &charges[0]
 	for i := range charges {
 		c := &charges[i]
-		if c.Cost < 0 || c.Bucket.HasLines() || c.Limit().Clamps && c.Cost > c.Bucket.Meter.Most() {
+		if c.Cost < 0 || c.Bucket.Waiting() > 0 || c.Limit().Clamps && c.Cost > c.Bucket.Meter.Most() {
 			return false
 		}
 		if at := c.Bucket.PlanFor(now, 0, c.Cost); at > due {
@@ -99,7 +99,7 @@ func (l *Core) denyLocked(charges []Charge, u *User, now meter.Instant, r *Refus
 		}
 	}
 	b := binding.Bucket
-	reason := b.Denies(due, now)
+	reason := b.WhyDenied(due, now)
 	r.Reason, r.Limit, r.Key, r.Cost = reason, binding.Limit(), b.Key, binding.Cost
 	if b.Limit.Plans {
 		due = b.Soonest(due, binding.Cost)

@@ -173,7 +173,7 @@ func (l *Core) answeredLocked(c *Charge, m learner, sent meter.Instant, a *Answe
 		held = time.Duration(m.HeldUntil() - now)
 		l.replanLocked(c.Bucket)
 	}
-	if c.Bucket.HasLines() {
+	if c.Bucket.Waiting() > 0 {
 		l.markLocked(c.Bucket)
 	}
 	return held

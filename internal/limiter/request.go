@@ -16,7 +16,7 @@ import (
 // It has room for a few charges inside, so that it can be on the stack: a field that points to them would move it to the heap.
 type Request struct {
 	User    *User
-	Context context.Context // for events; nil: it is not known
+	Context context.Context // of its caller, for events
 	Mark
 	Waited int64 // before the grant, in nanoseconds
 

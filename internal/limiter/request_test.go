@@ -212,7 +212,7 @@ func TestAWaiterHasItsOwnCharges(t *testing.T) {
 	r := charged(3, newLimit(10))
 	w := r.Waiter()
 	r.Charges()[0].Cost = 9
-	require.EqualValues(t, 3, w.Charges()[0].Cost)
+	require.EqualValues(t, 3, w.charges[0].Cost)
 	require.Negative(t, w.MaxWait)
 }
 
@@ -232,7 +232,7 @@ func TestAWaiterKnowsItsBuckets(t *testing.T) {
 	r.addGate(gate)
 	w := entered(r, meter.Never)
 	require.Len(t, w.in.At, 2)
-	require.Same(t, &gate.Point, w.in.Gate)
+	require.Same(t, bucket.PointOf(gate), w.in.Gate)
 	for i, b := range []*bucket.Bucket{one.Single, two.Single, gate} {
 		require.Same(t, b, w.bucketAt(i))
 	}

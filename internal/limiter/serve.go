@@ -21,8 +21,8 @@ const (
 
 // markLocked notes that a bucket has changed.
 func (l *Core) markLocked(b *bucket.Bucket) {
-	if b.HasLines() {
-		l.order.Touch(&b.Point)
+	if b.Waiting() > 0 {
+		l.order.Touch(bucket.PointOf(b))
 	}
 	b.MarkLease()
 }
@@ -30,23 +30,23 @@ func (l *Core) markLocked(b *bucket.Bucket) {
 // replanLocked notes that buckets have changed so that requests there may be too late.
 func (l *Core) replanLocked(buckets ...*bucket.Bucket) {
 	for _, b := range buckets {
-		if b.HasLines() {
-			l.order.Check(&b.Point)
+		if b.Waiting() > 0 {
+			l.order.Check(bucket.PointOf(b))
 		}
 		l.markLocked(b)
 	}
 }
 
-// dueLocked begins a change: it grants the requests that were due before, as they were planned. Those that are granted after it
-// are due to the change, and therefore not as of before now: only a timer can be late.
+// dueLocked begins a change: it grants the requests that were due before, each as of the instant at which it was. Those that are granted
+// after it are granted because of the change, and so not as of an instant before it: only a timer can be late.
 func (l *Core) dueLocked(now meter.Instant) {
 	for in, due := l.order.Next(now); in != nil; in, due = l.order.Next(now) {
 		l.grantLocked(in.Owner.(*Waiter), due, now)
 	}
 }
 
-// serveLocked ends a change: it rejects the requests that are too late, grants those that can go now, and sets timers for the
-// others. If some are still to be checked, end continues.
+// serveLocked ends a change: it rejects the requests that are too late, grants those that can go now, sets timers for the others, and
+// ends calls of Shutdown. If some requests are still to be checked, end continues.
 func (l *Core) serveLocked(now meter.Instant) {
 	work := l.atOnce
 	for {
@@ -58,6 +58,9 @@ func (l *Core) serveLocked(now meter.Instant) {
 		l.armLeasesLocked(now)
 	}
 	l.armLocked(now)
+	if len(l.drains) > 0 {
+		l.drainLocked()
+	}
 }
 
 // begin takes mu for a change, after all that time has decided before.
@@ -81,9 +84,6 @@ func (l *Core) end() {
 		l.pause()
 		l.mu.Lock()
 		l.serveLocked(l.nowLocked())
-	}
-	if len(l.drains) > 0 {
-		l.drainLocked()
 	}
 	l.mu.Unlock()
 }
@@ -153,14 +153,14 @@ func (l *Core) joinedLocked(w *Waiter) {
 
 // enteredLocked notes that a request has begun to wait at a bucket.
 func (l *Core) enteredLocked(b *bucket.Bucket) {
-	if g, ok := b.Meter.(*quota.Gate); ok && b.Point.Waiting() == 1 {
+	if g, ok := b.Meter.(*quota.Gate); ok && b.Waiting() == 1 {
 		g.SetWaiting(true)
 	}
 }
 
 // emptiedLocked notes that a request waits at a bucket no more. It may have been the last.
 func (l *Core) emptiedLocked(b *bucket.Bucket, now meter.Instant) {
-	if b.Point.Waiting() > 0 {
+	if b.Waiting() > 0 {
 		return
 	}
 	if g, ok := b.Meter.(*quota.Gate); ok {
@@ -192,10 +192,10 @@ func (l *Core) leftLocked(w *Waiter, now meter.Instant) {
 
 // turnLocked corrects the turns of a caller by what a request of it was charged too little, or too much if it is negative.
 func (l *Core) turnLocked(of turn, b *bucket.Bucket, more int64) {
-	if of.weight == 0 || !b.Limit.Fair || !b.HasLines() {
+	if of.weight == 0 || !b.Limit.Fair || b.Waiting() == 0 {
 		return
 	}
-	l.order.Correct(&b.Point, of.caller, of.weight, min(more, b.Meter.Most())) // no bucket owes more
+	l.order.Correct(bucket.PointOf(b), of.caller, of.weight, min(more, b.Meter.Most())) // no bucket owes more
 }
 
 // armLocked sets the timer for the instant at which the next request can go, or the next MaxWait ends.
@@ -246,8 +246,8 @@ func (l *Core) correctLocked(b *bucket.Bucket, of turn, paid, charged, cost int6
 	b.Meter.Settle(paid, now, charged, cost)
 	l.turnLocked(of, b, cost-charged)
 	if cost > charged {
-		if b.HasLines() {
-			l.order.CheckDebt(&b.Point)
+		if b.Waiting() > 0 {
+			l.order.CheckDebt(bucket.PointOf(b))
 		}
 		l.owedLocked(b, now)
 	}

@@ -1,7 +1,6 @@
 package limiter
 
 import (
-	"iter"
 	"math"
 	"slices"
 	"time"
@@ -139,14 +138,14 @@ func (l *Core) movedLocked(g *quota.Gate, m quota.Moved, now meter.Instant) {
 // have passed the gate.
 func (l *Core) divideLocked(g *quota.Gate, now meter.Instant) {
 	from := ownerOf(g)
-	for _, in := range slices.Collect(from.Point.Waiters) {
+	for _, in := range slices.Collect(bucket.PointOf(from).Waiters) {
 		w := in.Owner.(*Waiter)
 		if w.ghost != nil {
 			continue
 		}
 		if part := l.servers.Part(g, w.traits, now); part != g {
 			to := l.ownerLocked(part, now)
-			l.order.Move(in, &from.Point, &to.Needs().Point)
+			l.order.Move(in, bucket.PointOf(from), bucket.PointOf(to))
 			l.enteredLocked(to)
 			l.emptiedLocked(from, now)
 		}
@@ -246,8 +245,8 @@ func ownOf(charges []Charge) (own quota.Own) {
 	return own
 }
 
-// reserveLocked returns how much of a quota of that size is left to other clients because limits have a [Fraction]. It is 0 if
-// the server reports the very number that such a limit was given: that limit keeps to its share already.
+// reserveLocked returns how much of a quota of that size is left to other clients because limits have a throttle.Fraction. It is 0 if the
+// server reports the very number that such a limit was given: that limit keeps to its share already.
 func (l *Core) reserveLocked(limit int64) int64 {
 	share := 1.0
 	for _, li := range l.Limits {
@@ -259,22 +258,39 @@ func (l *Core) reserveLocked(limit int64) int64 {
 	return int64(math.Ceil((1 - share) * float64(max(0, limit))))
 }
 
-// AccountsAt yields the accounts at a host, a few at a time.
-func (l *Core) AccountsAt(host string) iter.Seq[[]*quota.Account] {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Chunk(slices.Clone(l.servers.Host(host).Accounts()), pieceSize)
+// LookAtServers calls look under the lock for the accounts at all servers, a few at a time, and between without it.
+func (l *Core) LookAtServers(look func(a *quota.Account, now meter.Instant), between func()) {
+	l.lookAtAccounts(l.accounts(func(*quota.Key) bool { return true }), look, between)
 }
 
-// AccountsIf yields the accounts whose keys want accepts, a few at a time.
-func (l *Core) AccountsIf(want func(*quota.Key) bool) iter.Seq[[]*quota.Account] {
-	return slices.Chunk(l.accounts(want), pieceSize)
+// LookAtServer is LookAtServers for one host.
+func (l *Core) LookAtServer(host string, look func(a *quota.Account, now meter.Instant), between func()) {
+	l.mu.Lock()
+	accounts := slices.Clone(l.servers.Host(host).Accounts())
+	l.mu.Unlock()
+	l.lookAtAccounts(accounts, look, between)
+}
+
+func (l *Core) lookAtAccounts(accounts []*quota.Account, look func(a *quota.Account, now meter.Instant), between func()) {
+	for some := range slices.Chunk(accounts, pieceSize) {
+		l.lookAtSome(some, look)
+		between()
+	}
+}
+
+func (l *Core) lookAtSome(some []*quota.Account, look func(a *quota.Account, now meter.Instant)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.nowLocked()
+	for _, a := range some {
+		look(a, now)
+	}
 }
 
 // accounts returns the accounts whose keys want accepts.
 func (l *Core) accounts(want func(*quota.Key) bool) (all []*quota.Account) {
 	seen := make(map[*quota.Account]bool)
-	for piece := range l.Pieces(l.Gate) {
+	for piece := range l.pieces(l.Gate) {
 		for _, b := range piece {
 			if a := b.Meter.(*quota.Gate).Account; !seen[a] && want(&a.Key) {
 				seen[a] = true
@@ -283,16 +299,6 @@ func (l *Core) accounts(want func(*quota.Key) bool) (all []*quota.Account) {
 		}
 	}
 	return all
-}
-
-// LookAtAccounts calls f under the lock for some accounts.
-func (l *Core) LookAtAccounts(some []*quota.Account, f func(a *quota.Account, now meter.Instant)) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := l.nowLocked()
-	for _, a := range some {
-		f(a, now)
-	}
 }
 
 // RestoreAccount has f change an account, which it makes if there is none. The error is that of f, or that there is no room.
@@ -311,10 +317,10 @@ func (l *Core) RestoreAccount(key *quota.Key, f func(a *quota.Account, now meter
 	return err
 }
 
-// ForgetReports forgets what was reported about the accounts whose keys want accepts, and the pauses of the buckets of a key
-// because of it.
-func (l *Core) ForgetReports(want func(*quota.Key) bool, key string) {
-	l.forgetReports(want, key)
+// ForgetReports forgets what was reported about the accounts at a host, or about one account by its name, and the pauses of the buckets of
+// that key because of it.
+func (l *Core) ForgetReports(key string) {
+	l.forgetReports(key)
 	held := []*bucket.Limit{l.Gate}
 	for _, li := range l.Limits {
 		if li.Learns {
@@ -324,8 +330,8 @@ func (l *Core) ForgetReports(want func(*quota.Key) bool, key string) {
 	l.recountHolds(held...)
 }
 
-func (l *Core) forgetReports(want func(*quota.Key) bool, key string) {
-	accounts := l.accounts(want)
+func (l *Core) forgetReports(key string) {
+	accounts := l.accounts(func(k *quota.Key) bool { return k.Host == key || k.Name() == key })
 	now := l.begin()
 	defer l.end()
 	for _, a := range accounts {

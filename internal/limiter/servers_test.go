@@ -26,9 +26,7 @@ func TestUndoneGrantsAreNotOnTheWay(t *testing.T) {
 			a := &limiter.Answer{Outcome: aimd.OK, Hints: &quota.Hints{Quotas: []quota.QuotaHint{few}}}
 			l.ReportUngated(&limiter.Request{User: l.user, Mark: limiter.Mark{At: 5, Nth: 2}}, &quota.Key{Host: "h"}, a)
 			until := time.Duration(0)
-			for some := range l.AccountsAt("h") {
-				l.LookAtAccounts(some, func(a *quota.Account, now meter.Instant) { until = time.Duration(max(0, a.Until()-now)) })
-			}
+			l.LookAtServer("h", func(a *quota.Account, now meter.Instant) { until = time.Duration(max(0, a.Until()-now)) }, func() {})
 			require.Equal(t, held, until, "as long as the first response took, if another request is on the way")
 		})
 	}

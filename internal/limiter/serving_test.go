@@ -170,7 +170,7 @@ func TestContextWinsOverAGrant(t *testing.T) {
 			cancel(gone)
 			require.Equal(t, gone, l.Await(ctx, nil, w))
 			require.Equal(t, l.counts().Undone, l.counts().Granted)
-			c, _, _ := l.Read(l.user)
+			c, _, _ := l.Counters(l.user)
 			require.EqualValues(t, 1, c.Undone)
 			require.InDelta(t, 1, l.Limits[0].Single.Meter.Tokens(int64(time.Second)), 0)
 		})

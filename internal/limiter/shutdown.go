@@ -19,9 +19,9 @@ type drain struct {
 	done   chan struct{}
 }
 
-// Shutdown rejects all requests that come from now on, or those of a User that is Apart if it is not nil. It returns when none of them
-// waits or is in flight and, for all requests, when everything that was leased is back in the stores that are reachable. If ctx ends
-// before, those that wait are rejected, and the error is its cause.
+// Shutdown rejects the requests of a User that come from now on, or all requests if it is nil; a User that is shut down is Apart. It returns
+// when none of them waits or is in flight and, for all requests, when everything that was leased is back in the stores that are reachable.
+// If ctx ends before, those that wait are rejected, and the error is its cause.
 func (l *Core) Shutdown(ctx context.Context, of *User) error {
 	l.shutDown(of)
 	err := l.drain(ctx, of, false)
@@ -127,12 +127,6 @@ func (l *Core) takeOffLocked(u *User) {
 	}
 }
 
-func (l *Core) takeOff(u *User) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.takeOffLocked(u)
-}
-
 func (l *Core) landedLocked(u *User) {
 	if u.Flies {
 		l.flights.n--
@@ -200,7 +194,7 @@ func (l *Core) waitersOf(of *User) (all []*Waiter) {
 func (l *Core) leaveStores() {
 	shared := slices.DeleteFunc(slices.Clone(l.Limits), func(li *bucket.Limit) bool { return li.Supply == nil })
 	l.visitAll(shared, func(b *bucket.Bucket, now meter.Instant) {
-		b.Lease.Leave(now)
+		b.Leased().Leave(now)
 		l.markLocked(b)
 	}, onward)
 }

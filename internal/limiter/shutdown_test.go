@@ -106,3 +106,24 @@ func TestShutdownOfOneUserLeavesTheOthers(t *testing.T) {
 		l.check()
 	})
 }
+
+// A request that comes before the timer of the last one that waits may be what grants it.
+func TestShutdownReturnsAlthoughTheTimerIsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := drive(t, tokenBucket(1, time.Second))
+		first, last := l.send(ask{}), l.send(ask{})
+		ended := shutDown(t.Context(), l, nil)
+		l.StopTimers()
+		sleep(time.Second)
+		require.False(t, last.done)
+		require.Empty(t, ended)
+		_, ok := l.try(ask{})
+		require.False(t, ok)
+		synctest.Wait()
+		requireGranted(t, last, time.Second)
+		require.NotEmpty(t, ended)
+		require.NoError(t, <-ended)
+		require.NotNil(t, first.grant)
+		l.check()
+	})
+}

@@ -74,21 +74,21 @@ func (l *Core) rouseLocked(b *bucket.Bucket, now meter.Instant) {
 	}
 	l.leases.SetAlarm(b, meter.Never)
 	l.markLocked(b)
-	if b.Lease.Out() != nil { // the grace of an outage may be over
-		b.Lease.Update(now)
+	if b.Leased().Out() != nil { // the grace of an outage may be over
+		b.Leased().Update(now)
 		l.replanLocked(b)
 	}
 }
 
 // dueLeaseLocked puts a bucket in the queue of its store if the store is to be asked, and returns when it may be otherwise.
 func (l *Core) dueLeaseLocked(b *bucket.Bucket, now meter.Instant) (at meter.Instant) {
-	at, asks := b.Lease.Due(now, b.Demand(now), b.HasLines())
-	if opens := b.Opens(); opens > now && b.HasLines() {
+	at, asks := b.Leased().Due(now, b.Demand(now), b.Waiting() > 0)
+	if opens := b.Opens(); opens > now && b.Waiting() > 0 {
 		at = min(at, opens)
 	}
 	if asks {
-		if b.Lease.Out() != nil && b.HasLines() {
-			b.Lease.Update(now)
+		if b.Leased().Out() != nil && b.Waiting() > 0 {
+			b.Leased().Update(now)
 			l.replanLocked(b) // waiters that cannot wait for the store are rejected now
 		}
 		l.callLocked(b.Limit.Supply, now)
@@ -129,7 +129,7 @@ func (l *Core) probe(s *bucket.Supply) {
 func (l *Core) drawnLocked(charges []Charge, now meter.Instant) {
 	for i := range charges {
 		b := charges[i].Bucket
-		if n := b.Leased(); n != nil && (n.Low() || n.Wanted > 0 || b.HasLines()) {
+		if n := b.Leased(); n != nil && (n.Low() || n.Wanted > 0 || b.Waiting() > 0) {
 			b.MarkLease()
 		}
 	}
@@ -149,13 +149,13 @@ func (l *Core) holdLeasesLocked(charges []Charge, until meter.Instant, d *Doubts
 		if b.Leased() == nil {
 			continue
 		}
-		b.Lease.Hold(now, until)
+		b.Leased().Hold(now, until)
 		l.replanLocked(b)
 		if d != nil {
 			d.add(b, func(now meter.Instant, as aimd.Outcome) bool {
-				lifts := as != 0 && b.Lease.HeldUntil() <= meter.AddInstant(until, storeErr)
+				lifts := as != 0 && b.Leased().HeldUntil() <= meter.AddInstant(until, storeErr)
 				if lifts {
-					b.Lease.Hold(now, now)
+					b.Leased().Hold(now, now)
 				}
 				return lifts
 			})
@@ -167,7 +167,7 @@ func (l *Core) holdLeasesLocked(charges []Charge, until meter.Instant, d *Doubts
 func (l *Core) wantLocked(charges []Charge) {
 	for i := range charges {
 		if b := charges[i].Bucket; b.Leased() != nil && b.Ready(0, 0, charges[i].Cost) == meter.Never {
-			b.Lease.Wanted = min(charges[i].Cost, b.Lease.Most())
+			b.Leased().Wanted = min(charges[i].Cost, b.Leased().Most())
 			l.markLocked(b)
 		}
 	}

@@ -86,9 +86,6 @@ func (a *Asked) Waiter() *Waiter { return &Waiter{MaxWait: -1, user: a.user, cha
 // SetCaller sets the caller of the request, where callers take turns.
 func (w *Waiter) SetCaller(name string, weight int64) { w.in.Caller, w.in.Weight = name, weight }
 
-// Charges returns what the request is to be charged. It is called before the request waits.
-func (w *Waiter) Charges() []Charge { return w.charges }
-
 // Decided returns a channel that is closed when the request is granted or rejected.
 func (w *Waiter) Decided() <-chan struct{} { return w.decided }
 
@@ -132,12 +129,12 @@ func (w *Waiter) enter() {
 		w.traits = w.Gate.Traits
 	}
 	if last := w.charges[n-1]; last.Limit().Gates && !open { // without limits, only requests of one gate wait in one line
-		in.Gate = &last.Bucket.Needs().Point
+		in.Gate = bucket.PointOf(last.Bucket)
 		n--
 	}
 	in.At, in.Costs = make([]*order.Point, n), make([]int64, n)
 	for i := range n {
-		in.At[i], in.Costs[i] = &w.charges[i].Bucket.Needs().Point, w.charges[i].Cost
+		in.At[i], in.Costs[i] = bucket.PointOf(w.charges[i].Bucket), w.charges[i].Cost
 	}
 }
 
@@ -213,7 +210,7 @@ func (b *bounds) check(due, now meter.Instant, binding *bucket.Bucket) bucket.Re
 	case b.expiry > b.arrived && !binding.IsHeld(b.expiry):
 		return bucket.ReasonMaxWait
 	}
-	return binding.Denies(due, b.expiry)
+	return binding.WhyDenied(due, b.expiry)
 }
 
 // isCutOff reports whether a request that waits for a store that is unreachable until then cannot wait so long.

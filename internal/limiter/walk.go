@@ -28,7 +28,7 @@ func (l *Core) visitAll(limits []*bucket.Limit, visit func(*bucket.Bucket, meter
 func (l *Core) visit(some iter.Seq[*bucket.Bucket], visit func(*bucket.Bucket, meter.Instant), between func() bool) {
 	now, visited := l.begin(), 0
 	for b := range some {
-		look := b.HasLines()
+		look := b.Waiting() > 0
 		visit(b, now)
 		visited++
 		look = look || visited%visitBlind == 0
@@ -52,9 +52,9 @@ func onward() bool { return true }
 // allLimits returns the limits of keys and that of gates.
 func (l *Core) allLimits() []*bucket.Limit { return append(slices.Clone(l.Limits), l.Gate) }
 
-// Pieces yields the buckets that visitAll visits, a few at a time and without the lock: for work that calls users' functions.
+// pieces yields the buckets that visitAll visits, a few at a time and without the lock: for work that calls users' functions.
 // Some may have been forgotten.
-func (l *Core) Pieces(limits ...*bucket.Limit) iter.Seq[[]*bucket.Bucket] {
+func (l *Core) pieces(limits ...*bucket.Limit) iter.Seq[[]*bucket.Bucket] {
 	return func(yield func([]*bucket.Bucket) bool) {
 		piece, waiters := make([]*bucket.Bucket, 0, pieceSize), 0
 		l.mu.Lock()

@@ -23,7 +23,7 @@ func TestBucketsAreLookedAtInPieces(t *testing.T) {
 		require.True(t, ok)
 	}
 	n, before := 0, 0
-	l.Look(func(b *bucket.Bucket, now meter.Instant) {
+	l.LookAtBuckets(func(b *bucket.Bucket, now meter.Instant) {
 		if n++; b.HeldUntil() <= now {
 			before++
 		}
@@ -46,7 +46,7 @@ func TestAVisitOfAllBucketsIsInShortPieces(t *testing.T) {
 		}
 		visit := func(each time.Duration, most int) (pieces []int) {
 			n := 0
-			l.Look(func(*bucket.Bucket, meter.Instant) { n++; time.Sleep(each) }, func() bool {
+			l.LookAtBuckets(func(*bucket.Bucket, meter.Instant) { n++; time.Sleep(each) }, func() bool {
 				l.checkUnlocked()
 				pieces, n = append(pieces, n), 0
 				return len(pieces) < most

@@ -164,11 +164,6 @@ func RankOf(now Instant, priority int) Instant {
 	return now - int64(max(-most, min(priority, most)))*ageStep
 }
 
-// earlier reports whether w came before other, by rank.
-func (w *Waiter) earlier(other *Waiter) bool {
-	return w.Rank < other.Rank || w.Rank == other.Rank && w.key.seq < other.key.seq
-}
-
 // A Standing is how a request stands that waits.
 type Standing struct {
 	Nth     uint64 // grows with the arrival of requests

@@ -407,3 +407,8 @@ func newDivided(t *testing.T, seed uint64, move bool) *several {
 	x.check(t)
 	return x
 }
+
+// earlier reports whether w came before other, by rank.
+func (w *Waiter) earlier(other *Waiter) bool {
+	return w.Rank < other.Rank || w.Rank == other.Rank && w.key.seq < other.key.seq
+}

@@ -128,7 +128,7 @@ func (f *fleet) calm() (all []span) {
 			unrest[i].to += f.promised()
 		}
 	}
-	slices.SortFunc(unrest, func(a, b span) int { return int(a.from - b.from) })
+	slices.SortFunc(unrest, func(a, b span) int { return cmp.Compare(a.from, b.from) })
 	at := time.Duration(0)
 	for _, u := range unrest {
 		if u.from > at {

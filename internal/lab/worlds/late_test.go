@@ -70,8 +70,8 @@ func (p *process) roll() {
 		s.Dice = meter.Dice(r.Uint64())
 	}
 	for _, l := range core.Limits { // those without a key have a bucket from the beginning
-		if l.Single != nil && l.Single.Lease != nil {
-			if config := reflect.ValueOf(l.Single.Lease.Meter).Elem().FieldByName("config"); config.IsValid() {
+		if l.Single != nil && l.Single.Leased() != nil {
+			if config := reflect.ValueOf(l.Single.Leased().Meter).Elem().FieldByName("config"); config.IsValid() {
 				*fieldOf[uint64](config, "Seed") = r.Uint64()
 			}
 		}

@@ -136,7 +136,9 @@ const moments = 1 << 14
 
 // actor returns a new actor.
 func (f *fleet) actor() actor {
-	f.actors++
+	if f.actors++; f.actors > moments {
+		panic("two actors would act at the same instant")
+	}
 	return f.actors % moments
 }
 
@@ -216,7 +218,7 @@ const never = time.Duration(math.MaxInt64)
 
 // request makes a request and notes what became of it.
 func (c *caller) request(ctx context.Context) {
-	asked, until := c.now(), never
+	asked, until, life := c.now(), never, ctx
 	if c.deadline > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, c.deadline)
@@ -248,7 +250,7 @@ func (c *caller) request(ctx context.Context) {
 		c.missed = append(c.missed, missed{c.process, c.key, s.cost, asked, c.now(), until, err})
 		c.mu.Unlock()
 		c.pause(time.Second / 2)
-	case ctx.Err() == nil:
+	case life.Err() == nil:
 		c.fault("process %d: %v", c.nth, err)
 	}
 }

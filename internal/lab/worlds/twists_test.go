@@ -76,7 +76,7 @@ func drawRollout(r *rand.Rand, w *world, at time.Duration) twist {
 func (o rollout) play(f *fleet, me actor) {
 	me.sleep(f, o.at)
 	for _, p := range f.processes {
-		if p.of != o.crew || p.limiter == nil {
+		if p.of != o.crew || p.limiter == nil || p.still.isDead() {
 			continue
 		}
 		l := f.limits[o.limit].of(o.percent)
@@ -113,11 +113,11 @@ func (o rollout) unrest() (from, until time.Duration) {
 type outage struct {
 	at, lasts time.Duration
 	hangs     bool // calls get no response
-	pass      bool // requests may be sent without the store
+	pass      bool // all requests may be sent meanwhile; a local share keeps to the limits
 }
 
 func drawOutage(r *rand.Rand, w *world, at time.Duration) twist {
-	o := outage{at, aboutTime(r, 50*time.Millisecond, 8*time.Second), chance(r, .5), w.mode != 0}
+	o := outage{at, aboutTime(r, 50*time.Millisecond, 8*time.Second), chance(r, .5), w.mode == throttle.OutagePass}
 	return o
 }
 
