@@ -405,3 +405,46 @@ func TestABareLogIsUsedWellInTheThirdMinute(t *testing.T) {
 		require.LessOrEqual(t, float64(refused), .03*float64(accepted+refused), "%d per %s", log.n, log.per)
 	}
 }
+
+// A window of a minute refuses with a bare 429. By the third minute it is known for how long it is closed, so that few requests ask whether
+// it still is.
+func TestABareWindowOfAMinuteIsAskedSeldomInTheThirdMinute(t *testing.T) {
+	const (
+		limit  = 60
+		phases = 40
+	)
+	accepted, refused := 0, 0
+	for phase := range time.Duration(phases) {
+		synctest.Test(t, func(t *testing.T) {
+			var mu sync.Mutex
+			begun, window, used := time.Now(), time.Time{}, 0
+			tr := throttle.Must(throttle.New(serverFunc(func(*http.Request) *http.Response {
+				time.Sleep(10 * time.Millisecond)
+				mu.Lock()
+				now, status := time.Now(), http.StatusOK
+				if w := now.Add(phase * time.Minute / phases).Truncate(time.Minute); w.After(window) {
+					window, used = w, 0
+				}
+				third := now.Sub(begun) >= 2*time.Minute
+				switch {
+				case used == limit:
+					if status = http.StatusTooManyRequests; third {
+						refused++
+					}
+				default:
+					if used++; third {
+						accepted++
+					}
+				}
+				mu.Unlock()
+				time.Sleep(10 * time.Millisecond)
+				return &http.Response{StatusCode: status, Header: http.Header{}, Body: http.NoBody}
+			})))
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+			defer cancel()
+			pressAll(ctx, tr, 16, to(t, "GET", "http://api.example.com/"))
+		})
+	}
+	require.GreaterOrEqual(t, accepted, phases*limit*90/100)
+	require.LessOrEqual(t, refused, phases*limit*15/200)
+}

@@ -1,6 +1,8 @@
 package quota
 
 import (
+	"math"
+
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/record"
 )
@@ -24,7 +26,9 @@ type row struct {
 type closures struct {
 	window length
 	since  meter.Instant // when the first request of the last row was sent
-	closed int64         // for how long the server was closed then
+	n      float64       // requests that were accepted in this window
+	before float64       // and in the one after which the server was closed last; 0: it was not
+	closed int64         // for how long it was closed then
 }
 
 // add counts a refusal of a client of which that was accepted lately.
@@ -41,28 +45,32 @@ func (r *row) add(sent meter.Instant, lately record.Sum) {
 	}
 }
 
-// accepted ends the row. The last wait has ended at held.
+// accepted takes an accepted request, which ends the row. The last wait has ended at held.
 func (r *row) accepted(sent, held meter.Instant) {
-	if r.refusals == 0 {
-		return
-	}
 	c := r.closures
-	c.window.began(sent, !c.missed() && sent-held <= (sent-c.window.begun)/lengthSure)
-	if r.refusals > 1 {
-		c.closed = sent - c.since
+	switch {
+	case c == nil:
+		return
+	case r.refusals == 0:
+		c.n++
+		return
+	case r.refusals > 1:
+		c.before, c.closed = c.n, sent-c.since
 	}
-	r.refusals = 0
+	c.window.began(sent, !c.missed() && sent-held <= (sent-c.window.begun)/lengthSure)
+	c.n, r.refusals = 1, 0
 }
 
-// atMost returns the wait from now on, or as long as the server was closed the last time if that is longer, but no longer than until the
-// window may have ended.
+// atMost returns the wait from now on, but none that lasts until after the end of the window. A server that is closed after as many
+// requests as the last time is expected to be closed for as long, too.
 func (r *row) atMost(now meter.Instant, wait int64) int64 {
-	end := r.closures.window.ask()
+	c := r.closures
+	end := c.window.ask()
 	if end <= now || end == meter.Never {
 		return wait
 	}
-	if r.refusals > 1 {
-		wait = max(wait, r.closures.closed)
+	if r.refusals > 1 && math.Abs(c.n-c.before) <= c.before/lengthSure {
+		wait = max(wait, c.closed)
 	}
 	return min(wait, end-now)
 }
@@ -75,13 +83,13 @@ func (r row) copied() row {
 	return r
 }
 
-// begin begins a row. If it is not known how long windows last, this one began no earlier than what was accepted lately.
+// begin begins a row. As long as it is not known how long windows last, this one began no earlier than what was accepted lately.
 func (c *closures) begin(sent meter.Instant, lately record.Sum) {
-	c.since = sent
-	if w := &c.window; w.open == 0 && lately.N > 0 {
-		w.begun = max(w.begun, lately.From, 1)
-		w.after = w.begun
+	w := &c.window
+	if w.open == 0 && lately.N > 0 && lately.From >= w.begun {
+		w.begun, w.after, c.n = max(lately.From, 1), lately.From, lately.N
 	}
+	c.since = sent
 }
 
 // missed reports whether a window has begun since the last one that was seen to begin. So the row does not show how long it lasts.
