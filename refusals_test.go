@@ -405,3 +405,88 @@ func TestABareLogIsUsedWellInTheThirdMinute(t *testing.T) {
 		require.LessOrEqual(t, float64(refused), .03*float64(accepted+refused), "%d per %s", log.n, log.per)
 	}
 }
+
+// A window of a minute refuses with a bare 429. By the third minute it is known for how long it is closed, so that few requests ask whether
+// it still is.
+func TestABareWindowOfAMinuteIsAskedSeldomInTheThirdMinute(t *testing.T) {
+	const (
+		limit  = 60
+		phases = 40
+	)
+	accepted, refused := 0, 0
+	for phase := range time.Duration(phases) {
+		synctest.Test(t, func(t *testing.T) {
+			var mu sync.Mutex
+			begun, window, used := time.Now(), time.Time{}, 0
+			tr := throttle.Must(throttle.New(serverFunc(func(*http.Request) *http.Response {
+				time.Sleep(10 * time.Millisecond)
+				mu.Lock()
+				now, status := time.Now(), http.StatusOK
+				if w := now.Add(phase * time.Minute / phases).Truncate(time.Minute); w.After(window) {
+					window, used = w, 0
+				}
+				third := now.Sub(begun) >= 2*time.Minute
+				switch {
+				case used == limit:
+					if status = http.StatusTooManyRequests; third {
+						refused++
+					}
+				default:
+					if used++; third {
+						accepted++
+					}
+				}
+				mu.Unlock()
+				time.Sleep(10 * time.Millisecond)
+				return &http.Response{StatusCode: status, Header: http.Header{}, Body: http.NoBody}
+			})))
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+			defer cancel()
+			pressAll(ctx, tr, 16, to(t, "GET", "http://api.example.com/"))
+		})
+	}
+	require.GreaterOrEqual(t, accepted, phases*limit*78/100)
+	require.LessOrEqual(t, refused, phases*limit*8/100)
+}
+
+// A client that leaves a twentieth of a log to others is never stopped by what the log reports, because it is not refused.
+func TestAFractionOfALogIsUsedWhole(t *testing.T) {
+	const limit = 300
+	for name, reports := range map[string]func(left int, end time.Duration) http.Header{
+		"no end": func(left int, _ time.Duration) http.Header {
+			return http.Header{"X-Ratelimit-Remaining": {fmt.Sprint(left)}}
+		},
+		"when the next request returns": func(left int, end time.Duration) http.Header {
+			return http.Header{"X-Ratelimit-Remaining": {fmt.Sprint(left)}, "X-Ratelimit-Reset": {fmt.Sprint(int(end.Seconds()) + 1)}}
+		},
+		"always as much": func(int, time.Duration) http.Header {
+			return http.Header{"X-Ratelimit-Remaining": {"15"}, "X-Ratelimit-Reset": {"60"}}
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var mu sync.Mutex
+			var used []time.Time
+			accepted, refused := 0, 0
+			tr := throttle.Must(throttle.New(serverFunc(func(*http.Request) *http.Response {
+				time.Sleep(10 * time.Millisecond)
+				mu.Lock()
+				defer mu.Unlock()
+				now, status := time.Now(), http.StatusOK
+				used = slices.DeleteFunc(used, func(u time.Time) bool { return now.Sub(u) >= time.Minute })
+				if len(used) == limit {
+					status, refused = http.StatusTooManyRequests, refused+1
+				} else {
+					used, accepted = append(used, now), accepted+1
+				}
+				h := reports(limit-len(used), used[0].Add(time.Minute).Sub(now))
+				h.Set("X-RateLimit-Limit", fmt.Sprint(limit))
+				return &http.Response{StatusCode: status, Header: h, Body: http.NoBody}
+			}), throttle.WithLimit(throttle.SlidingWindow(limit, time.Minute, throttle.Fraction(0.95)))))
+			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+			defer cancel()
+			pressAll(ctx, tr, 16, to(t, "GET", "http://api.example.com/"))
+			require.Equal(t, 4*limit*95/100, accepted, name)
+			require.Zero(t, refused, name)
+		})
+	}
+}

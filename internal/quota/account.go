@@ -217,6 +217,9 @@ func (a *Account) Forget(now meter.Instant) {
 // Size returns about how many bytes the account takes, without its gates.
 func (a *Account) Size() int {
 	n := int(unsafe.Sizeof(*a)) + cap(a.quotas)*int(unsafe.Sizeof(a)) + a.final.size()
+	if a.closures != nil {
+		n += int(unsafe.Sizeof(*a.closures))
+	}
 	for _, q := range a.quotas {
 		n += q.size()
 	}

@@ -47,7 +47,7 @@ func (a *Account) isNews(r *refusal) bool {
 func (a *Account) refused(r *refusal) {
 	news := a.isNews(r)
 	if news {
-		a.row.add(r.sent)
+		a.row.add(r.sent, a.lately.Over(closureOver))
 	}
 	a.holdFor(r, r.wait)
 	switch {
@@ -76,7 +76,7 @@ func (a *Account) backOff(r *refusal) {
 		a.pace.space(r.at)
 		n--
 	}
-	a.row.add(r.sent)
+	a.row.add(r.sent, a.lately.Over(closureOver))
 	switch {
 	case n < 0:
 		a.set = r.at
@@ -134,7 +134,7 @@ func (a *Account) answered(now, sent meter.Instant, kind Kind) {
 		return
 	}
 	if sent > a.set {
-		a.row.accepted(sent)
+		a.row.accepted(sent, a.Until())
 		if a.asking {
 			a.asking, a.pace.next = false, a.pace.last
 		}
@@ -191,7 +191,7 @@ func (a *Account) Final() (since, ask meter.Instant, said error) {
 // doubt keeps what a refusal is about to change until its body has been read; see [meter.Doubts]. The result reports whether it was
 // undone.
 func (a *Account) doubt(now, sent meter.Instant) func(now meter.Instant, as aimd.Outcome) bool {
-	end := a.doubts.Open(now, standing{a.barrier, a.pace, a.row, a.server.barrier})
+	end := a.doubts.Open(now, standing{a.barrier, a.pace, a.row.copied(), a.server.barrier})
 	return func(now meter.Instant, as aimd.Outcome) bool {
 		was := end(now, as != 0)
 		if was == nil {

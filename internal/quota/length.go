@@ -80,12 +80,28 @@ func (l *length) refused(sent meter.Instant) (part int64) {
 
 // end returns when this window is expected to end, so that the next request asks; Never: nothing is known of that. It works for nil.
 func (l *length) end() meter.Instant {
-	if l == nil || l.begun == 0 || l.open == 0 {
-		return meter.Never
+	if l == nil || l.tried == 0 {
+		return l.ask()
 	}
-	soonest, last := max(l.after+l.shut, l.begun), l.begun+l.open
-	if l.tried == 0 && last-soonest > l.open/lengthSure {
+	return l.last()
+}
+
+// ask returns when a request may ask although the window may last longer; otherwise it is as end.
+func (l *length) ask() meter.Instant {
+	last := l.last()
+	if last == meter.Never {
+		return last
+	}
+	if soonest := max(l.after+l.shut, l.begun); last-soonest > l.open/lengthSure {
 		return soonest + (last-soonest)/2
 	}
 	return last
+}
+
+// last returns when the window has ended for sure.
+func (l *length) last() meter.Instant {
+	if l == nil || l.begun == 0 || l.open == 0 {
+		return meter.Never
+	}
+	return l.begun + l.open
 }

@@ -1,49 +1,103 @@
 package quota
 
-import "github.com/httpthrottle/throttle/internal/meter"
+import (
+	"math"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/record"
+)
 
 const (
 	longestBack = 6               // doublings of a backoff of 1 s
 	mostRow     = longestBack + 4 // refusals in a row that are counted
+	closureOver = 60 * second     // the first window began no earlier than what was accepted over that
 )
 
-// A row counts refusals in a row, each of a request that was sent after the wait of the one before. From the second on, requests ask one by
-// one whether the server accepts one.
-//
-// A cycle lasts from the first request that is accepted after one row until the first that is after the next. If the server counts in
-// windows, it begins in each of them when the server accepts requests again. So a backoff ends no later in a cycle than an earlier cycle
-// has ended.
+// A row counts refusals in a row, each of a request that was sent after the wait of the one before. From the second on the server is
+// closed, and requests ask one by one whether it accepts one.
 type row struct {
-	opened   meter.Instant // when this cycle began; 0: no request was accepted
-	cycle    int64         // after which an earlier cycle was over, and none since was not; 0: unknown
-	asking   bool          // one request a second is sent until one is accepted
+	closures *closures // nil: no request was refused
+	asking   bool      // one request a second is sent until one is accepted
 	refusals int8
 }
 
-// add counts a refusal.
-func (r *row) add(sent meter.Instant) {
+// Closures are what rows show of a server that counts in windows. It is closed until one ends, so the next begins with the first request
+// that is accepted after a row.
+type closures struct {
+	window length
+	since  meter.Instant // when the first request of the last row was sent
+	n      float64       // requests that were accepted in this window
+	before float64       // and in the one after which the server was closed last; 0: it was not
+	closed int64         // for how long it was closed then
+}
+
+// add counts a refusal of a client of which that was accepted lately.
+func (r *row) add(sent meter.Instant, lately record.Sum) {
+	if r.closures == nil {
+		r.closures = new(closures)
+	}
 	r.refusals = min(r.refusals+1, mostRow)
-	r.asking = r.asking || r.refusals > 1
-	if sent-r.opened >= r.cycle {
-		r.cycle = 0
+	if c := r.closures; r.refusals == 1 {
+		c.begin(sent, lately)
+	} else {
+		r.asking = true
+		c.refused(sent)
 	}
 }
 
-// accepted ends the row, and the cycle if there was one.
-func (r *row) accepted(sent meter.Instant) {
-	if r.refusals == 0 && r.opened > 0 {
+// accepted takes an accepted request, which ends the row. The last wait has ended at held.
+func (r *row) accepted(sent, held meter.Instant) {
+	c := r.closures
+	switch {
+	case c == nil:
 		return
+	case r.refusals == 0:
+		c.n++
+		return
+	case r.refusals > 1:
+		c.before, c.closed = c.n, sent-c.since
 	}
-	if took := sent - r.opened; r.opened > 0 && (r.cycle == 0 || took < r.cycle) {
-		r.cycle = took
-	}
-	r.opened, r.refusals = sent, 0
+	c.window.began(sent, !c.missed() && sent-held <= (sent-c.window.begun)/lengthSure)
+	c.n, r.refusals = 1, 0
 }
 
-// atMost returns the wait from now on, or until this cycle is expected to end if that is earlier.
+// atMost returns the wait from now on, but none that lasts until after the end of the window. A server that is closed after as many
+// requests as the last time is expected to be closed for as long, too.
 func (r *row) atMost(now meter.Instant, wait int64) int64 {
-	if left := r.opened + r.cycle - now; left > 0 {
-		return min(wait, left)
+	c := r.closures
+	end := c.window.ask()
+	if end <= now || end == meter.Never {
+		return wait
 	}
-	return wait
+	if r.refusals > 1 && math.Abs(c.n-c.before) <= c.before/lengthSure {
+		wait = max(wait, c.closed)
+	}
+	return min(wait, end-now)
+}
+
+// copied returns a row that stays as it is when this one changes.
+func (r row) copied() row {
+	if r.closures != nil {
+		r.closures = new(*r.closures)
+	}
+	return r
+}
+
+// begin begins a row. As long as it is not known how long windows last, this one began no earlier than what was accepted lately.
+func (c *closures) begin(sent meter.Instant, lately record.Sum) {
+	w := &c.window
+	if w.open == 0 && lately.N > 0 && lately.From >= w.begun {
+		w.begun, w.after, c.n = max(lately.From, 1), lately.From, lately.N
+	}
+	c.since = sent
+}
+
+// missed reports whether a window has begun since the last one that was seen to begin. So the row does not show how long it lasts.
+func (c *closures) missed() bool { return c.window.open > 0 && c.since >= c.window.last() }
+
+// refused takes another refusal of the row.
+func (c *closures) refused(sent meter.Instant) {
+	if !c.missed() {
+		c.window.refused(sent)
+	}
 }
