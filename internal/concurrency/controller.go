@@ -103,7 +103,7 @@ const (
 	youngMean   = 8           // responses in the mean after a jump of the latency: twice that many show a server that is 100 times slower
 	another     = 1.386       // ln 4: how much slower than the best a server is that is not the one that is remembered,
 	anotherLow  = -0.5        // if e is between these two, its error included,
-	anotherHigh = 0.75        //
+	anotherHigh = 0.75        // less than 1, because service times vary
 	anotherDeep = 0.693       // ln 2: in a visit deeper than that, or if the visit before was as slow: it began after the change
 	unlike      = 1           // distance of e from 0.5, beyond its error, of two levels that a change lies between
 )
