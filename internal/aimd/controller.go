@@ -77,6 +77,7 @@ const (
 	confirmed  = 0.96               // of the ceiling: a refusal at that rate or more confirms it
 	testEvery  = 13.0               // requests in a time constant on the way to a ceiling that was confirmed, at least
 	growOver   = 6.0                // and elsewhere
+	evenBelow  = 4.0                // requests per second, down to 1, of clients that share a server and grow by more equal amounts
 	reported   = 0.1                // growth by that share is reported
 	growEvery  = second / 10_000    // smaller steps of time are not worth their cost
 )
@@ -357,12 +358,16 @@ func (c *controller) climb(now instant, s float64) {
 
 // creep returns how far n requests per second move the rate in one time constant, at the ceiling: less than in proportion
 // to n, so that clients which share a server come to equal shares; more than a constant, so that large limits are tested as
-// often as small ones.
+// often as small ones. Where a slow client has found others, that amount depends less on its own rate.
 func (c *controller) creep(n float64) float64 {
 	if c.off.creep {
 		n = 100
 	}
-	return c.cost * 0.035 * math.Pow(n, 0.72)
+	up := c.cost * 0.035 * math.Pow(n, 0.72)
+	if c.crowded {
+		up *= math.Pow(evenBelow/min(max(1, n), evenBelow), 0.4)
+	}
+	return up
 }
 
 func seconds(d int64) float64 { return float64(d) / 1e9 }

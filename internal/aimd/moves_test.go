@@ -339,6 +339,17 @@ func TestASlowRateIsTestedRarelyOnceItIsConfirmed(t *testing.T) {
 	}
 }
 
+// Between 1 and 4 requests per second, growth depends little on the rate where others use the server, too.
+func TestSlowClientsThatShareAServerGrowByMoreEqualAmounts(t *testing.T) {
+	c := newController(Config{}, 0, 1)
+	for n, times := range map[float64]float64{0.01: 1.7411, 1: 1.7411, 2: 1.3195, 4: 1, 100: 1} {
+		c.crowded = false
+		alone := c.creep(n)
+		c.crowded = true
+		assert.InDelta(t, times, c.creep(n)/alone, 1e-4, "%v per second", n)
+	}
+}
+
 func TestAPauseIsNeverShortenedAndBeginsTheCountOfWork(t *testing.T) {
 	c := newController(Config{}, 0, 1)
 	c.worked = 7

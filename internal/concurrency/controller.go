@@ -39,6 +39,7 @@ type controller struct {
 
 	open      level   // of the requests that are sent now
 	high, low level   // the last two, which are compared; at the start, high is the one before
+	again     bool    // open will be high: low is known
 	longer    float64 // cruising lasts for this many visits
 	joint     joint
 
@@ -47,6 +48,7 @@ type controller struct {
 	slow            int     // of these, in a row, were slower than usual
 
 	best     float64 // logarithm of the lowest latency of a lower level, which is forgotten slowly; +Inf: unknown
+	slower   bool    // the last lower level was that of a slower server, if best is right
 	judgedAt instant
 	e        float64 // the last elasticity
 	mean     float64 // latency in seconds, of the last 200 responses or so
@@ -98,9 +100,12 @@ const (
 	leastLever  = 0.1         // ln of the ratio of two numbers that can be compared
 	remembers   = 200         // responses
 	luck        = 4           // variances, of the square of the distance by which a latency is the lowest, that may be chance
+	youngMean   = 8           // responses in the mean after a jump of the latency: twice that many show a server that is 100 times slower
 	another     = 1.386       // ln 4: how much slower than the best a server is that is not the one that is remembered,
-	anotherE    = 0.5         // if e is no further from 0 than that, its error included,
-	anotherDeep = 0.693       // ln 2: in a visit deeper than that, which did not begin before the change
+	anotherLow  = -0.5        // if e is between these two, its error included,
+	anotherHigh = 0.75        // less than 1, because service times vary
+	anotherDeep = 0.693       // ln 2: in a visit deeper than that, or if the visit before was as slow: it began after the change
+	unlike      = 1           // distance of e from 0.5, beyond its error, of two levels that a change lies between
 )
 
 func newController(now instant, cfg Config, wall *meter.Wall) *controller {
@@ -206,6 +211,10 @@ func (c *controller) turn(now instant) {
 	case c.mode == starting:
 		c.open.to = c.seq
 		c.pending = true
+	case c.again:
+		c.open.to = c.seq
+		c.high, c.pending = c.open, true
+		c.restart(0)
 	default:
 		c.departJointly(now)
 		c.high.to = c.seq
@@ -259,7 +268,7 @@ func (c *controller) comeBack() {
 func (c *controller) restart(skip float64) {
 	c.open = begin(c.seq + 1 + uint64(max(0, skip)))
 	c.joint.depth, c.joint.at, c.joint.lasts = visit, 0, 0
-	c.probe, c.before, c.slow = level{}, level{}, 0
+	c.probe, c.before, c.slow, c.again = level{}, level{}, 0, false
 }
 
 // advance draws the conclusions of levels that are complete.
@@ -339,6 +348,10 @@ func (c *controller) judge(now instant) {
 	errLo := math.Sqrt(vLo)
 	goal := c.goal(lnLo, errLo)
 	noise := (vHi + vLo) / (lever * lever) // the variance of e
+	if lever > anotherDeep && c.high.from < c.low.from && math.Abs(c.e-0.5)-math.Sqrt(noise) > unlike {
+		c.measureAgain()
+		return
+	}
 	step := gain * (goal - c.e)
 	if c.e > goal {
 		step *= max(1, lever/-math.Log(visit)) // all that lies between waited
@@ -351,9 +364,7 @@ func (c *controller) judge(now instant) {
 	c.eager = up
 	c.usual, c.usualVar = lnHi, vHi
 	c.remember(now, lnLo, vLo)
-	if lever > anotherDeep {
-		c.renew(lnLo, math.Sqrt(noise))
-	}
+	c.renew(lnLo, math.Sqrt(noise), lever > anotherDeep)
 	c.move(step)
 	c.agree(now, lnHi, lnLo, errLo)
 }
@@ -385,15 +396,22 @@ func (c *controller) remember(now instant, ln, v float64) {
 	}
 }
 
-// renew replaces best by the latency of a lower level if that is of another server than the remembered one. Below an elasticity of
-// a half, no request of the lower level waited for another of ours: that level is further below the number that keeps the server
-// busy than the higher one is above it. Far below 0, the server changed between the two. Clients like this one hold back from 2.5
-// times the best on. So four times is the latency of a slower server, or of others that do not hold back, and to hold back helps
-// against neither.
-func (c *controller) renew(ln, errE float64) {
-	if math.Abs(c.e)+errE < anotherE && ln > c.best+another {
+// measureAgain measures the higher level again, after the lower one: a change of the server lay between them.
+func (c *controller) measureAgain() {
+	c.restart(0)
+	c.again, c.longer, c.usualVar = true, 1, 0
+}
+
+// renew replaces best by the latency of a lower level if that is of another server than the remembered one. Where e is below 1, that
+// level is below the number that keeps the server busy, so that no request of it waited for another of ours. Far below 0, the server
+// changed between the two. Clients like this one hold back from 2.5 times the best on. So four times is the latency of a slower server,
+// or of others that do not hold back, and to hold back helps against neither.
+func (c *controller) renew(ln, errE float64, deep bool) {
+	slower := ln > c.best+another
+	if slower && (deep || c.slower) && c.e-errE > anotherLow && c.e+errE < anotherHigh {
 		c.best = ln
 	}
+	c.slower = slower
 }
 
 // move moves ln n by a step.
@@ -424,7 +442,7 @@ func (c *controller) unused(l *level) {
 	c.restart(0)
 }
 
-// watch looks for a jump of the latency while cruising. It causes a visit, as deep as the jump is high.
+// watch looks for a jump of the latency while cruising. It causes a visit, as deep as the jump is high, and the mean follows sooner.
 func (c *controller) watch(now instant, s float64) {
 	p := &c.probe
 	p.send(now, 0)
@@ -449,6 +467,6 @@ func (c *controller) watch(now instant, s float64) {
 		c.unused(&high)
 		return
 	}
-	c.longer = longAtLeast
+	c.longer, c.count = longAtLeast, min(c.count, youngMean)
 	c.depart(high, max(deepest, min(visit, math.Exp(c.usual-ln))))
 }
