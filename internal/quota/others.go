@@ -1,0 +1,31 @@
+package quota
+
+import "math"
+
+// evenly is a power of the share of a client, below 1. If each client sent in proportion to its share, all shares would stay as they are. With
+// less, a client with a small share sends more than that, and one with a large share less, until all are the same. With 1/2, that takes
+// fewer windows, but a window is used up sooner, and more requests are refused.
+const evenly = 2.0 / 3
+
+// others returns how many requests of other clients are counted for each of the client's, as far as responses show.
+func (q *quota) others() int64 { return q.flow.others() }
+
+// slower returns how many times slower the client sends than if it were alone.
+func (q *quota) slower() float64 { return math.Pow(float64(1+q.others()), evenly) }
+
+// turn returns the time between two requests of the client at the beginning of a window.
+func (q *quota) turn() int64 {
+	return int64(q.slower() * float64(min(q.lasts(), spreadOver)) / float64(max(1, q.most)))
+}
+
+// withheld returns how much of what is left is for others. The last requests are: clients that each see one left send several.
+func (q *quota) withheld() int64 { return q.reserve + min(q.others(), q.most/8) }
+
+// whole returns how much comes back at once if it is all of a window, as a response to a request shows that was sent then. Others may have
+// used some of it before.
+func (q *quota) whole(sent int64) int64 {
+	if q.others() > 0 && sent >= q.end() {
+		return max(2, (q.most-q.left)/4)
+	}
+	return max(2, (q.most-q.left)/2)
+}
