@@ -1,10 +1,14 @@
 package quota
 
-import "math"
+import (
+	"math"
 
-// evenly is a power of the share of a client, below 1. If each client sent in proportion to its share, all shares would stay as they are. With
-// less, a client with a small share sends more than that, and one with a large share less, until all are the same. With 1/2, that takes
-// fewer windows, but a window is used up sooner, and more requests are refused.
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+// evenly is the power of what all clients use for each request of the client by which it is slower. With 1, each would send in proportion
+// to its share, and all shares would stay as they are. With less, a client with a small share sends more than that, and one with a large
+// share less, until all are the same. The less, the fewer windows that takes, but the sooner a window is used up.
 const evenly = 2.0 / 3
 
 // others returns how many requests of other clients are counted for each of the client's, as far as responses show.
@@ -23,7 +27,7 @@ func (q *quota) withheld() int64 { return q.reserve + min(q.others(), q.most/8) 
 
 // whole returns how much comes back at once if it is all of a window, as a response to a request shows that was sent then. Others may have
 // used some of it before.
-func (q *quota) whole(sent int64) int64 {
+func (q *quota) whole(sent meter.Instant) int64 {
 	if q.others() > 0 && sent >= q.end() {
 		return max(2, (q.most-q.left)/4)
 	}

@@ -224,8 +224,9 @@ func (q *quota) learn(sent meter.Instant, n, left int64, refused bool) {
 // late ends are reported if these two are close, or if the newest was refused within a second after the reported end.
 func (q *quota) turned(sent meter.Instant) {
 	shared := q.others() > 0
-	seen := !shared || q.end()-q.newest.sent < q.lasts()/8             // until shortly before the end: others may have used the rest after that
-	if seen && q.low-q.reserve > max(1, q.most/8) && q.end() <= sent { // else it may only have been spread over too long a time
+	// Others may have used the rest after the last response, unless little time was left. And if much is left, it may only have been spread
+	// over too long a time.
+	if seen := !shared || q.end()-q.newest.sent < q.lasts()/8; seen && q.low-q.reserve > max(1, q.most/8) && q.end() <= sent {
 		q.scarce = false
 	}
 	after := q.newest.sent - q.reset
@@ -346,13 +347,10 @@ func (q *quota) over() int64 {
 func (q *quota) spread(at meter.Instant) meter.Instant {
 	end, slower := q.end(), q.slower()
 	switch {
-	case !q.scarce, end == meter.Never: // over an unknown time nothing can be spread
+	case !q.scarce, end == meter.Never, end <= at && slower == 1: // over an unknown time nothing can be spread
 		return at
-	case end > at:
-	case slower > 1: // the new window is theirs, too
+	case end <= at: // others use the new window, too
 		return max(at, meter.AddInstant(q.last, q.turn()))
-	default:
-		return at
 	}
 	n := q.free()
 	if q.certain() { // else the last one leaves at the earliest end there may be, and shows whether it is one
