@@ -6,16 +6,21 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
-// evenly is the power of what all clients use for each request of the client by which it is slower. With 1, each would send in proportion
-// to its share, and all shares would stay as they are. With less, a client with a small share sends more than that, and one with a large
-// share less, until all are the same. The less, the fewer windows that takes, but the sooner a window is used up.
-const evenly = 2.0 / 3
-
 // others returns how many requests of other clients are counted for each of the client's, as far as responses show.
 func (q *quota) others() int64 { return q.flow.others() }
 
-// slower returns how many times slower the client sends than if it were alone.
-func (q *quota) slower() float64 { return math.Pow(float64(1+q.others()), evenly) }
+// shared reports whether others use the quota. A quarter of a request for each of the client's may be by chance.
+func (q *quota) shared() bool { return q.flow.foreign() > 1.0/4 }
+
+// slower returns how many times slower the client sends than if it were alone. If each client were slower by what all use for each of its
+// requests, it would send in proportion to its share, and all shares would stay as they are. With the root, a client with a small share
+// sends more than that, and one with a large share less, until all are the same.
+func (q *quota) slower() float64 {
+	if !q.shared() {
+		return 1
+	}
+	return math.Sqrt(1 + q.flow.foreign())
+}
 
 // turn returns the time between two requests of the client at the beginning of a window.
 func (q *quota) turn() int64 {
@@ -28,7 +33,7 @@ func (q *quota) withheld() int64 { return q.reserve + min(q.others(), q.most/8) 
 // whole returns how much comes back at once if it is all of a window, as a response to a request shows that was sent then. Others may have
 // used some of it before.
 func (q *quota) whole(sent meter.Instant) int64 {
-	if q.others() > 0 && sent >= q.end() {
+	if q.shared() && sent >= q.end() {
 		return max(2, (q.most-q.left)/4)
 	}
 	return max(2, (q.most-q.left)/2)

@@ -151,7 +151,7 @@ func (q *quota) take(now, sent meter.Instant, n, left int64, refused bool, reset
 	q.newest.n, q.newest.sent, q.low = n, sent, min(q.low, left)
 	if reset != meter.Never && (left != q.limit || first) { // if nothing is used, it was counted in the window before
 		old := q.end()
-		q.ends(now, sent, reset, !refused && left > 0, q.others() > 0)
+		q.ends(now, sent, reset, !refused && left > 0, q.shared())
 		if old > sent && old < meter.Never {
 			q.try = min(q.try, q.end())
 		}
@@ -203,7 +203,7 @@ func (q *quota) learn(sent meter.Instant, n, left int64, refused bool) {
 		counted--
 	}
 	back := left - (q.left - counted)
-	shared := q.others() > 0
+	shared := q.shared()
 	switch {
 	case !refused && sent > q.leftAt && left > q.left && back >= q.whole(sent):
 		q.turned(sent)
@@ -223,7 +223,7 @@ func (q *quota) learn(sent meter.Instant, n, left int64, refused bool) {
 // turned takes the first response of a window. The one before ended between the newest request and this one. That says something of how
 // late ends are reported if these two are close, or if the newest was refused within a second after the reported end.
 func (q *quota) turned(sent meter.Instant) {
-	shared := q.others() > 0
+	shared := q.shared()
 	// Others may have used the rest after the last response, unless little time was left. And if much is left, it may only have been spread
 	// over too long a time.
 	if seen := !shared || q.end()-q.newest.sent < q.lasts()/8; seen && q.low-q.reserve > max(1, q.most/8) && q.end() <= sent {
@@ -248,7 +248,7 @@ func (q *quota) start(now meter.Instant) meter.Instant {
 		return now + max(q.backoff, firstRetry)
 	case wait > longestHold:
 		return meter.AddInstant(now, longestHold)
-	case q.others() > 0:
+	case q.shared():
 		return meter.AddInstant(end, int64(q.account.dice.Chance()*float64(q.turn())))
 	}
 	return end
@@ -278,7 +278,7 @@ func (q *quota) refused(now, sent meter.Instant) {
 			q.try = q.start(now)
 			return
 		}
-		if lasts := q.lasts(); lasts > 0 && q.others() > 0 { // they may have used up the next window
+		if lasts := q.lasts(); lasts > 0 && q.shared() { // they may have used up the next window
 			q.backoff = min(max(q.backoff, q.turn()), lasts/2)
 		}
 		q.again(now, q.account.dice.Chance())
@@ -335,7 +335,7 @@ func (q *quota) next(from meter.Instant, need int64) (at meter.Instant, sure boo
 func (q *quota) over() int64 {
 	if end := q.end(); end > q.last && end < meter.Never {
 		d := end - q.last
-		if !q.certain() && q.others() == 0 { // it may end a second earlier
+		if !q.certain() && !q.shared() { // it may end a second earlier
 			d = max(d/2, d-second)
 		}
 		return min(d, spreadOver)
