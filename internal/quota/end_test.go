@@ -62,7 +62,7 @@ func TestAfterTheEndOneRequestAsksLessAndLessOften(t *testing.T) {
 	} {
 		refuses(t, g, now, empty(50, 10*second))
 		require.Equal(t, c.backoff, q.backoff, "refusal %d", i)
-		require.Equal(t, c.late, q.more, "refusal %d", i)
+		require.EqualValues(t, c.late, q.more, "refusal %d", i)
 		require.Equal(t, 10*second+c.late, q.end())
 		if c.ends {
 			requireReady(t, g, now, q.end())
@@ -222,7 +222,7 @@ func TestABurstOfRefusalsIsOneEvent(t *testing.T) {
 		}
 		q := only(t, a)
 		requireRetry(t, g, q, second+milli, firstRetry)
-		require.LessOrEqual(t, q.more, second/2, name)
+		require.LessOrEqual(t, int64(q.more), second/2, name)
 		for now := g.Ready(2*second, 0, 1); q.backoff < 64*second; now = g.Ready(now, 0, 1) {
 			refuses(t, g, now, empty(50, meter.Never))
 		}
@@ -260,7 +260,7 @@ func TestARefusalPastTheEndIsNoNewsOfTheNextWindow(t *testing.T) {
 	require.Equal(t, 20*second, only(t, a).end())
 	require.Zero(t, only(t, a).seen)
 	q := only(t, a)
-	q.lates[0], q.seen, q.more = second, 1, second
+	q.lates[0], q.seen, q.more = second, 1, int32(second)
 	require.Equal(t, 21*second, only(t, a).end(), "a second, at most")
 }
 

@@ -44,5 +44,8 @@ func (f *flow) refused() (known bool) {
 // longest returns the longest time between requests for which what is shown is worth anything: twice the one between the responses.
 func (f *flow) longest() float64 { return 2 * f.span / max(f.n, 1) }
 
-// others returns by how many requests more than the client's the quota falls for each of these.
-func (f *flow) others() int64 { return max(0, int64(math.Round(-f.back*(1-flowKeeps)))) }
+// foreign returns by how many requests more than the client's the quota falls for each of these.
+func (f *flow) foreign() float64 { return max(0, -f.back*(1-flowKeeps)) }
+
+// others returns that as a whole number.
+func (f *flow) others() int64 { return int64(math.Round(f.foreign())) }

@@ -121,7 +121,7 @@ func FuzzWhateverServersReport(f *testing.F) {
 				require.GreaterOrEqual(t, q.left, int64(0))
 				require.GreaterOrEqual(t, q.most, int64(0))
 				require.GreaterOrEqual(t, q.inFlight, int64(0))
-				require.LessOrEqual(t, max(q.late(), q.more), rounding)
+				require.LessOrEqual(t, max(q.late(), int64(q.more)), rounding)
 				require.GreaterOrEqual(t, q.backoff, int64(0))
 				require.False(t, math.IsNaN(q.refills()) || q.refills() < 0)
 			}

@@ -13,8 +13,8 @@ const (
 
 // A lateness is how much later than reported the windows of a quota end. It is never more than a second.
 type lateness struct {
-	more  int64    // how much later than that this window ends, as refusals past the end show
 	lates [3]int64 // of the last windows; negative: earlier, by a second until they have shown it
+	more  int32    // how much later than that this window ends, in ns, as refusals past the end show
 	seen  int8     // windows that have shown it, up to three
 }
 
@@ -34,19 +34,19 @@ func (l *lateness) corrected(reset meter.Instant) meter.Instant {
 	if reset == meter.Never {
 		return reset
 	}
-	return meter.AddInstant(reset, min(l.late()+l.more, rounding))
+	return meter.AddInstant(reset, min(l.late()+int64(l.more), rounding))
 }
 
 // certain reports whether as many windows have ended as are remembered. Until then, the next may end a second earlier.
 func (l *lateness) certain() bool { return int(l.seen) == len(l.lates) }
 
 // past notes a refusal after the end that was reported.
-func (l *lateness) past() { l.more = min(l.more+rounding/2, rounding) }
+func (l *lateness) past() { l.more = int32(min(int64(l.more)+rounding/2, rounding)) }
 
 // closed takes a window that ended between from and to, both relative to the end that was reported. What others have used up may have
 // begun earlier than it seems, so of a shared window a refusal past the end shows nothing.
 func (l *lateness) closed(from, to int64, shared bool) {
-	least := l.late() + l.more
+	least := l.late() + int64(l.more)
 	if shared {
 		least, l.more = 0, 0
 	}

@@ -45,6 +45,101 @@ func TestTheLastRequestsAreLeftToOthers(t *testing.T) {
 	}
 }
 
+// If less is left than is sent between two requests of the client, its next one is sent in the next window.
+func TestAClientSendsSlowerWhereOthersUseAQuota(t *testing.T) {
+	for _, c := range []struct {
+		others, left int64
+		slower       float64
+		wait         int64 // after the last request
+	}{
+		{0, 40, 1, 10 * second / 40},
+		{15, 50, 4, second}, // of these, ten are for others: an eighth at most
+		{15, 14, 4, 10 * second},
+		{15, 13, 4, 10*second + second/8},
+		{15, 12, 4, 10*second + second/4},
+		{15, 11, 4, 10*second + 3*second/8},
+		{3, 43, 2, second / 2},
+	} {
+		a, g, _ := newFamilies()
+		asks(t, g, 0, core(80, 0, 10*second))
+		passes(g, 10*second, core(80, c.left, 20*second))
+		q := only(t, a)
+		q.scarce, q.flow.back = true, float64(-8*c.others)
+		if c.others == 0 { // else the end may be a second early
+			q.seen, q.lates = 3, [3]int64{}
+			q.left--
+		}
+		require.Equal(t, c.slower, q.slower(), "%+v", c)
+		require.Equal(t, 10*second+c.wait, g.Ready(10*second, 0, 1), "%+v", c)
+	}
+}
+
+// A quarter of a request for each of the client's may be by chance.
+func TestFewRequestsOfOthersAreNone(t *testing.T) {
+	q := new(quota)
+	for back, want := range map[float64]float64{0: 1, 8: 1, -2: 1, -8 * 0.44: 1.2} {
+		q.flow.back = back
+		require.InDelta(t, want, q.slower(), 1e-9, "%v", back)
+		require.Equal(t, want > 1, q.shared(), "%v", back)
+	}
+}
+
+// The next window is used by others, too, also before a response has shown it.
+func TestRequestsAfterTheEndOfASharedWindowAreSentOneByOne(t *testing.T) {
+	for others, wait := range map[int64]int64{0: 0, 15: second / 2} {
+		a, g, _ := newFamilies()
+		asks(t, g, 0, core(80, 0, 10*second))
+		passes(g, 10*second, core(80, 40, 20*second))
+		q := only(t, a)
+		q.scarce, q.flow.back = true, float64(-8*others)
+		g.Take(20*second, 20*second, 1, false)
+		require.Equal(t, 20*second+wait, g.Ready(20*second, 0, 1), "%d", others)
+	}
+}
+
+// A request that is refused shows that others have used what was left.
+func TestARefusalShowsWhatOthersHaveUsed(t *testing.T) {
+	for others, want := range []int64{0, 3} {
+		a, g, _ := newFamilies()
+		asks(t, g, 0, core(80, 0, 60*second))
+		passes(g, 60*second, core(80, 16, 120*second))
+		q := only(t, a)
+		q.flow = flow{back: float64(-8 * others)}
+		answer(g, g.Take(61*second, 61*second, 1, false), 61*second, 61*second, false, empty(80, 120*second))
+		require.Equal(t, want, q.others())
+	}
+}
+
+// The first response of a window shows what others have used of it. Without others, it shows nothing of them.
+func TestTheFirstResponseOfAWindowShowsWhatOthersHaveUsed(t *testing.T) {
+	for others, want := range []int64{0, 3} {
+		a, g, _ := newFamilies()
+		asks(t, g, 0, core(80, 0, 60*second))
+		q := only(t, a)
+		q.flow = flow{back: float64(-8 * others)}
+		passes(g, 60*second, core(80, 60, 120*second))
+		require.Equal(t, want, q.others())
+	}
+}
+
+// Others may have used up the next window, so the client asks again within the time of one.
+func TestTheBackoffAtASharedWindowIsNoLongerThanIt(t *testing.T) {
+	for others, longest := range map[int64]int64{0: 64 * second, 2: 10 * second} {
+		a, g, _ := newFamilies()
+		asks(t, g, 0, core(80, 0, 10*second))
+		passes(g, 10*second, core(80, 79, 20*second))
+		q, waited := only(t, a), int64(0)
+		for now := 20 * second; now < 900*second; now = q.try {
+			q.flow.back = float64(-8 * others)
+			answer(g, g.Take(now, now, 1, false), now, now, false, empty(80, now))
+			require.Greater(t, q.try, now)
+			waited = max(waited, q.try-now)
+		}
+		require.LessOrEqual(t, waited, longest)
+		require.Greater(t, waited, longest-second)
+	}
+}
+
 // No client is always the first in the next window.
 func TestWhereOthersUseAQuotaTheNextWindowBeginsAtARandomTime(t *testing.T) {
 	var last meter.Instant
@@ -98,7 +193,7 @@ func TestHowLateASharedWindowSeemsToEndIsNotLearned(t *testing.T) {
 		q.flow.back = float64(-8 * c.others)
 		q.lates, q.seen = [3]int64{0, 0, second / 2}, 1
 		passes(g, 60*second-second/4, core(80, 0, 60*second))
-		q.more = second / 4
+		q.more = int32(second / 4)
 		passes(g, 60*second+3*second/4, core(80, 79, 120*second))
 		require.Equal(t, c.late, q.lates[0])
 		require.Equal(t, c.late, q.late())

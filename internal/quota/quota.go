@@ -18,7 +18,7 @@ const (
 //
 //   - While nothing is left, requests wait for the end of the window.
 //   - A window has ended when at least half of what was used comes back at once. What comes back bit by bit is a flow.
-//   - If less is left than the client has used, others use the quota. The last requests are left to them.
+//   - If less is left than the client has used, others use the quota. The last requests are left to them, and the client sends slower.
 //   - Once a window ran dry, what is left of the next ones is spread over the time until they end, at first over a second less, because what
 //     is left at the end is lost, and the last request shows whether it was the end.
 //   - A client with limits of its own, none of which learns, is trusted: quotas stop its requests only after a refusal.
@@ -92,17 +92,11 @@ func (q *quota) refills() float64 {
 	return rate
 }
 
-// others returns how many requests of other clients are counted for each of the client's, as far as responses show.
-func (q *quota) others() int64 { return q.flow.others() }
-
 // free returns what is left for requests that have not left yet. Less than 0: more than that are in flight.
 func (q *quota) free() int64 { return q.left - q.withheld() - q.inFlight }
 
 // empty reports whether nothing is left.
 func (q *quota) empty() bool { return q.left <= q.withheld() }
-
-// withheld returns how much of what is left is for others. The last requests are: clients that each see one left send several.
-func (q *quota) withheld() int64 { return q.reserve + min(q.others(), q.most/8) }
 
 // report takes what the response to a request reports.
 func (q *quota) report(now meter.Instant, rep *Report, c *Claim) {
@@ -157,7 +151,7 @@ func (q *quota) take(now, sent meter.Instant, n, left int64, refused bool, reset
 	q.newest.n, q.newest.sent, q.low = n, sent, min(q.low, left)
 	if reset != meter.Never && (left != q.limit || first) { // if nothing is used, it was counted in the window before
 		old := q.end()
-		q.ends(now, sent, reset, !refused && left > 0, q.others() > 0)
+		q.ends(now, sent, reset, !refused && left > 0, q.shared())
 		if old > sent && old < meter.Never {
 			q.try = min(q.try, q.end())
 		}
@@ -209,10 +203,17 @@ func (q *quota) learn(sent meter.Instant, n, left int64, refused bool) {
 		counted--
 	}
 	back := left - (q.left - counted)
-	if !refused && sent > q.leftAt && left > q.left && back >= max(2, (q.most-q.left)/2) {
+	shared := q.shared()
+	switch {
+	case !refused && sent > q.leftAt && left > q.left && back >= q.whole(sent):
 		q.turned(sent)
+		if shared { // they may have been faster
+			q.flow.add(min(0, left-(q.most-counted)), 0)
+		}
 		q.ages.returned(q.most-left <= 1+q.inFlight)
-	} else if !refused || q.flow.back > 0 { // that nothing is left shows nothing of others
+	case refused && shared: // they have used what was left; the request itself is not counted
+		q.flow.back += float64(min(0, back))
+	case !refused, q.flow.back > 0: // else, that nothing is left shows nothing of others
 		if q.flow.add(back, sent-q.newest.sent); back > q.inFlight {
 			q.ages.returned(false)
 		}
@@ -222,11 +223,14 @@ func (q *quota) learn(sent meter.Instant, n, left int64, refused bool) {
 // turned takes the first response of a window. The one before ended between the newest request and this one. That says something of how
 // late ends are reported if these two are close, or if the newest was refused within a second after the reported end.
 func (q *quota) turned(sent meter.Instant) {
-	if q.low-q.reserve > max(1, q.most/8) && q.end() <= sent { // else it may only have been spread over too long a time
+	shared := q.shared()
+	// Others may have used the rest after the last response, unless little time was left. And if much is left, it may only have been spread
+	// over too long a time.
+	if seen := !shared || q.end()-q.newest.sent < q.lasts()/8; seen && q.low-q.reserve > max(1, q.most/8) && q.end() <= sent {
 		q.scarce = false
 	}
 	after := q.newest.sent - q.reset
-	if shared := q.others() > 0; q.reset < meter.Never && (shared || sent-q.newest.sent < rounding || q.more > 0 && after <= rounding) {
+	if q.reset < meter.Never && (shared || sent-q.newest.sent < rounding || q.more > 0 && after <= rounding) {
 		q.closed(after, sent-q.reset, shared)
 	}
 	if l := q.length; l != nil {
@@ -235,8 +239,8 @@ func (q *quota) turned(sent meter.Instant) {
 	q.low, q.reset = q.most, meter.Never
 }
 
-// start returns when the next request leaves after the last one of a window. If others use the quota, that is a random time after the end,
-// so that no client is always the first.
+// start returns when the next request leaves after the last one of a window. If others use the quota, that is within a turn after the
+// end, at a random time, so that no client is always the first.
 func (q *quota) start(now meter.Instant) meter.Instant {
 	end := q.end()
 	switch wait := end - now; {
@@ -244,8 +248,8 @@ func (q *quota) start(now meter.Instant) meter.Instant {
 		return now + max(q.backoff, firstRetry)
 	case wait > longestHold:
 		return meter.AddInstant(now, longestHold)
-	case q.others() > 0:
-		return meter.AddInstant(end, q.account.dice.Jitter(wait))
+	case q.shared():
+		return meter.AddInstant(end, int64(q.account.dice.Chance()*float64(q.turn())))
 	}
 	return end
 }
@@ -269,9 +273,13 @@ func (q *quota) refused(now, sent meter.Instant) {
 		if q.reset == meter.Never && q.length != nil {
 			q.backoff = max(q.backoff, q.length.refused(sent))
 		}
-		if end := q.end(); end > now && end < meter.Never {
+		end := q.end()
+		if end > now && end < meter.Never {
 			q.try = q.start(now)
 			return
+		}
+		if lasts := q.lasts(); lasts > 0 && q.shared() { // they may have used up the next window
+			q.backoff = min(max(q.backoff, q.turn()), lasts/2)
 		}
 		q.again(now, q.account.dice.Chance())
 		q.past()
@@ -327,7 +335,7 @@ func (q *quota) next(from meter.Instant, need int64) (at meter.Instant, sure boo
 func (q *quota) over() int64 {
 	if end := q.end(); end > q.last && end < meter.Never {
 		d := end - q.last
-		if !q.certain() { // it may end a second earlier
+		if !q.certain() && !q.shared() { // it may end a second earlier
 			d = max(d/2, d-second)
 		}
 		return min(d, spreadOver)
@@ -335,16 +343,24 @@ func (q *quota) over() int64 {
 	return second
 }
 
-// spread returns when the next request leaves of what is left until the end.
+// spread returns when the next request leaves of what is left until the end. If others use the quota, that may be in the next window.
 func (q *quota) spread(at meter.Instant) meter.Instant {
-	if end := q.end(); !q.scarce || end <= at || end == meter.Never { // over an unknown time nothing can be spread
+	end, slower := q.end(), q.slower()
+	switch {
+	case !q.scarce, end == meter.Never, end <= at && slower == 1: // over an unknown time nothing can be spread
 		return at
+	case end <= at: // others use the new window, too
+		return max(at, meter.AddInstant(q.last, q.turn()))
 	}
 	n := q.free()
 	if q.certain() { // else the last one leaves at the earliest end there may be, and shows whether it is one
 		n++
 	}
-	return max(at, meter.AddInstant(q.last, q.over()/max(1, n)))
+	n = max(1, n)
+	if part := float64(n) / slower; part < 1 {
+		return meter.AddInstant(end, int64((1-part)*float64(q.turn())))
+	}
+	return max(at, meter.AddInstant(q.last, int64(slower*float64(q.over())/float64(n))))
 }
 
 // refilled returns when a quota that refills has enough for need requests. They leave a little slower than it refills, and use what is left

@@ -19,6 +19,7 @@ type window struct {
 		sent meter.Instant
 	}
 	low   int64         // the least that was left in this window
+	span  int64         // from its first response to the end that this reported; 0: none did
 	reset meter.Instant // the earliest end that was reported for it; Never: unknown
 }
 
@@ -28,6 +29,14 @@ func (w *window) end() meter.Instant {
 		return w.length.end()
 	}
 	return w.corrected(w.reset)
+}
+
+// lasts returns how long windows last, as far as responses show; 0: it is unknown.
+func (w *window) lasts() int64 {
+	if w.length != nil {
+		return w.length.open
+	}
+	return w.span
 }
 
 // resize takes the limit that a response reports, if it does, and returns what is left by it. It reports whether it is another
@@ -50,7 +59,7 @@ func (w *window) resize(c *Claim) (left int64, other bool) {
 func (w *window) ends(now, sent meter.Instant, reset meter.Instant, begun bool, others bool) {
 	switch {
 	case w.reset == meter.Never, w.end() <= sent && begun:
-		w.reset, w.more = reset, 0
+		w.reset, w.more, w.span = reset, 0, reset-now
 		if used := max(0, w.most-1-w.left); reset-now <= shortest && others {
 			w.reset -= int64(float64(used) / float64(w.most) * float64(reset-now) / 4)
 		}

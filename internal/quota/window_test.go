@@ -159,12 +159,15 @@ func TestOfTheLastThreeWindowsTheLatestEndCounts(t *testing.T) {
 func TestAWindowIsNotScarceAfterOneThatHadPlentyLeftAtItsEnd(t *testing.T) {
 	const end = 20 * second
 	for _, c := range []struct {
-		limit, reserve, low int64
-		first               meter.Instant
-		scarce              bool
+		limit, reserve, low, others int64
+		last, first                 meter.Instant
+		scarce                      bool
 	}{
-		{80, 0, 10, end, true}, {80, 0, 11, end, false}, {80, 0, 11, end - 1, true}, {80, 5, 15, end, true}, {80, 5, 16, end, false},
-		{7, 0, 1, end, true}, {7, 0, 2, end, false},
+		{80, 0, 10, 0, 11 * second, end, true}, {80, 0, 11, 0, 11 * second, end, false}, {80, 0, 11, 0, 11 * second, end - 1, true},
+		{80, 5, 15, 0, 11 * second, end, true}, {80, 5, 16, 0, 11 * second, end, false},
+		{7, 0, 1, 0, 11 * second, end, true}, {7, 0, 2, 0, 11 * second, end, false},
+		// others may have used the rest after the last response, unless little time was left
+		{80, 0, 79, 1, 11 * second, end, true}, {80, 0, 11, 1, end - 10*second/8, end, true}, {80, 0, 11, 1, end - 10*second/8 + 1, end, false},
 	} {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 			a, g, _ := newFamilies()
@@ -177,7 +180,8 @@ func TestAWindowIsNotScarceAfterOneThatHadPlentyLeftAtItsEnd(t *testing.T) {
 			require.True(t, only(t, a).scarce)
 			passes(g, 10*second, claim(c.limit-1, end))
 			require.True(t, only(t, a).scarce, "the window before ran dry")
-			passes(g, 11*second, claim(c.low, end))
+			passes(g, c.last, claim(c.low, end))
+			only(t, a).flow.back = float64(-8 * c.others)
 			passes(g, c.first, claim(c.limit-1, end+10*second))
 			require.Equal(t, c.scarce, only(t, a).scarce)
 		})
