@@ -183,7 +183,7 @@ func TestAWaitingRequestSaysWhatItWaitsFor(t *testing.T) {
 		b.Transport.Limiter().ReleaseAll()
 		time.Sleep(time.Minute - 1)
 		requireWaiting("of b", time.Minute)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		request.Wait()
 		_, ok = receipt.Waiting()
 		require.False(t, ok, "it was sent")
