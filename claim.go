@@ -95,11 +95,10 @@ func (t *Transport) Enqueue(req *http.Request, c *Claim) (*Ticket, error) {
 	if err != nil {
 		return nil, err
 	}
-	ticket := &Ticket{limiter: t.limiter, waiter: w, decided: c.Done(), claimed: &claimed{t, c, waits}}
-	if o.receipt != nil {
-		o.receipt.waitsFor(ticket)
+	if waits && o.receipt != nil {
+		o.receipt.wait(t.limiter, w)
 	}
-	return ticket, nil
+	return &Ticket{limiter: t.limiter, waiter: w, decided: c.Done(), claimed: &claimed{t, c, waits}}, nil
 }
 
 var (

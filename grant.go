@@ -143,11 +143,9 @@ func (l *Limiter) correct(r *limiter.Request, i int, cost int64) (e SettleEvent,
 // the response. After several attempts it has the last one that a Transport or [Limiter.Wait] granted. It is safe for concurrent
 // use. Each request that is in flight at the same time needs a Receipt of its own.
 type Receipt struct {
-	mu      sync.Mutex
-	grants  []*Grant // the last one of each Limiter, the latest first
-	limiter *Limiter
-	waiter  *limiter.Waiter // of limiter, the last one, whether it still waits or not; nil: there was none, or tickets are later
-	tickets []*Ticket       // of one Claim, the last one
+	mu     sync.Mutex
+	grants []*Grant // the last one of each Limiter, the latest first
+	waits  []waits  // of the last request that waited, at each Transport
 }
 
 // ContextWithReceipt returns a context under which requests are recorded in the Receipt.
@@ -167,43 +165,34 @@ func (r *Receipt) file(l *Limiter, request *limiter.Request) *Grant {
 	return g
 }
 
-// waits records a request that waits.
-func (r *Receipt) waits(l *Limiter, w *limiter.Waiter) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.limiter, r.waiter, r.tickets = l, w, nil
+// A waits is a request that waits at a Limiter, or has waited.
+type waits struct {
+	limiter *Limiter
+	waiter  *limiter.Waiter
 }
 
-// waitsFor records a request that waits at one of several Transports.
-func (r *Receipt) waitsFor(t *Ticket) {
+// wait records a request that waits. With a Claim, it may wait at other Limiters, too.
+func (r *Receipt) wait(l *Limiter, w *limiter.Waiter) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.tickets) > 0 && r.tickets[0].claimed.claim != t.claimed.claim {
-		r.tickets = nil
+	if w.Claim == nil || len(r.waits) > 0 && r.waits[0].waiter.Claim != w.Claim {
+		r.waits = nil
 	}
-	r.waiter, r.tickets = nil, append(r.tickets, t)
+	r.waits = append(r.waits, waits{l, w})
 }
 
 // Waiting returns what the request waits for. At several Transports, as in a pool, that is at the one by which it is expected to be sent
 // first. It reports false if the request does not wait, or not yet.
-func (r *Receipt) Waiting() (Waiting, bool) {
+func (r *Receipt) Waiting() (first Waiting, ok bool) {
 	r.mu.Lock()
-	l, w, tickets := r.limiter, r.waiter, r.tickets
+	all := r.waits
 	r.mu.Unlock()
-	switch {
-	case len(tickets) == 0:
-		return l.waiting(w)
-	case tickets[0].claimed.claim.claim.Winner() != nil:
-		return Waiting{}, false
-	}
-	var first Waiting
-	waits := false
-	for _, t := range tickets {
-		if w, ok := t.Waiting(); ok && (!waits || !w.Due.IsZero() && (first.Due.IsZero() || w.Due.Before(first.Due))) {
-			first, waits = w, true
+	for _, at := range all {
+		if w, waits := at.limiter.waiting(at.waiter); waits && (!ok || !w.Due.IsZero() && (first.Due.IsZero() || w.Due.Before(first.Due))) {
+			first, ok = w, true
 		}
 	}
-	return first, waits
+	return first, ok
 }
 
 // Waited returns how long the request waited, in all Limiters together.

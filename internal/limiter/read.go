@@ -91,12 +91,15 @@ func (l *Core) RefusalOf(w *Waiter) *Refusal {
 }
 
 // WaitsFor returns what w waits for last, as far as is known, since when, and when it would be granted if nothing else happened; Never: that
-// depends on a response. If it reports false, w does not wait any more, and due is when it was decided.
+// depends on a response. If it reports false, w does not wait any more, and due is when it was decided, or Never if another Core was first.
 func (l *Core) WaitsFor(w *Waiter) (at Place, since, due meter.Instant, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if w.verdict != waiting {
+	switch {
+	case w.verdict != waiting:
 		return at, 0, w.at, false
+	case w.Claim != nil && w.Claim.Winner() != nil:
+		return at, 0, meter.Never, false
 	}
 	due, binding := l.order.Plan(&w.in, l.nowLocked())
 	return placeOf(context.Background(), w.bucketAt(binding)), w.arrived, due, true
