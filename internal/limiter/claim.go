@@ -66,14 +66,18 @@ func (l *Core) EnqueueClaimed(ctx context.Context, w *Waiter) (waits bool, err e
 		w.verdict, w.at = left, meter.Never
 		return false, nil
 	}
+	returned := false
+	defer func() { // also if a function of the user's panics
+		switch {
+		case waits, !returned && w.verdict != waiting: // tell ends it, once all is noted of the grant
+		case w.Claim.Winner() == w:
+			w.Claim.finish()
+		default:
+			w.Claim.drop()
+		}
+	}()
 	waits, err = l.Enqueue(ctx, w)
-	switch {
-	case waits: // tell ends it, once all is noted of the grant
-	case w.Claim.Winner() == w:
-		w.Claim.finish()
-	default:
-		w.Claim.drop()
-	}
+	returned = true
 	return waits, err
 }
 

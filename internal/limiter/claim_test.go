@@ -140,6 +140,44 @@ func TestAClaimThatIsLeftIsDone(t *testing.T) {
 	})
 }
 
+// If a function of the user's panics while a Claim is enqueued, its caller gets the panic, and other goroutines do not wait for Done forever.
+func TestAClaimIsDoneAfterAPanic(t *testing.T) {
+	rated := withRates(func(string) (int64, time.Duration) { panic("rate") })
+	free := ask{Costs: map[string]int64{"bucket": 0}}
+	for name, c := range map[string]struct {
+		rule  rule
+		ask   ask
+		panic string
+		won   bool
+	}{
+		"a grant without charges": {tokenBucket(1, time.Second), free, "grant", true},
+		"a grant":                 {tokenBucket(1, time.Second), ask{}, "grant", true},
+		"a wait":                  {empty(1), ask{}, "wait", false},
+		"a rate":                  {tokenBucket(1, time.Second, rated), ask{Key: "a"}, "rate", false},
+	} {
+		within(t, name, func(t *testing.T) {
+			l := drive(t, c.rule)
+			l.onGrant = func(limiter.Place, time.Duration) { panic("grant") }
+			l.onWait = func(limiter.Place, int64, time.Duration) { panic("wait") }
+			claimed, w := limiter.NewClaim(), l.waiter(c.ask)
+			w.Claim = claimed
+			require.PanicsWithValue(t, c.panic, func() { _, _ = l.EnqueueClaimed(t.Context(), w) })
+			if !c.won { // another Core may grant it
+				select {
+				case <-claimed.Done():
+					require.Fail(t, "done before Seal")
+				default:
+				}
+				claimed.Seal()
+			}
+			<-claimed.Done()
+			require.Equal(t, c.won, claimed.Winner() == w)
+			require.Zero(t, l.counts().Waiting)
+			l.check()
+		})
+	}
+}
+
 // A granted Claim becomes a request, which Await delivers.
 func TestAClaimThatWasGrantedIsARequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -179,33 +179,72 @@ func TestRequestsThatAreDividedKeepTheirOrderAndTheirMaxWait(t *testing.T) {
 	})
 }
 
-// Nothing is left of the quota that requests are taken to be counted under once they are divided again, and their MaxWait ends before it
-// does. Only the first of each gate may ask whether that concerns it.
+// newRegions returns a division by model, and requests in flight for the large one in the east and in the west, by which their server
+// counts it.
+func newRegions(t *testing.T) (l *division, flights [2][]*limiter.Request) {
+	l = newDivision(t, inFlight(1000))
+	l.divide(6, 20)
+	for _, m := range []models{small, large} {
+		l.Report(l.fly(m), m.counts(l.driven, 20)) // it gets an account of its own
+	}
+	for range 3 {
+		for i, region := range []models{east, west} {
+			flights[i] = append(flights[i], l.fly(large|region))
+		}
+	}
+	return l, flights
+}
+
+// divideAgain has the responses to those requests come, by which they are known to be counted apart.
+func (l *division) divideAgain(flights [2][]*limiter.Request) {
+	for i := range int64(3) {
+		l.Report(flights[0][i], (large|east).counts(l.driven, 480-i))
+		l.Report(flights[1][i], (large|west).counts(l.driven, 180-i))
+		synctest.Wait()
+	}
+}
+
+// Nothing is left of the quota of the small model while requests for the large one wait for a slot. That these are divided once more is no
+// reason to reject them.
+func TestRequestsThatAreDividedAgainStayUnderTheirQuota(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, flights := newRegions(t)
+		l.responds(small, 0)
+		l.setInFlight("in-flight", 2) // of 9
+		var all []*request
+		for range 3 {
+			for _, m := range []models{large | east, large | west} {
+				all = append(all, l.sendFor(t.Context(), m, ask{MaxWait: new(30 * time.Second)}))
+			}
+		}
+		sleep(time.Second)
+		l.divideAgain(flights)
+		require.Equal(t, 6, l.counts().Waiting)
+		l.check()
+		l.setInFlight("in-flight", 1000)
+		synctest.Wait()
+		for _, r := range all {
+			requireGranted(t, r, time.Second)
+		}
+		l.check()
+	})
+}
+
+// Requests for the small model wait for a slot, until they are known to be counted by region, and with those for the large model, which the
+// server has refused. Those whose MaxWait ends before that hold does are rejected. Only the first of each region may ask whether it
+// concerns them.
 func TestRequestsThatAreDividedAgainAreRejectedIfTheyAreTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newDivision(t, inFlight(1000))
-		l.divide(6, 20)
-		for _, m := range []models{small, large} {
-			l.Report(l.fly(m), m.counts(l.driven, 20)) // it gets an account of its own
-		}
-		l.responds(small, 0) // of the account that was there before, to which new gates belong at first
-		var regions [2][]*limiter.Request
-		for range 3 {
-			regions[0] = append(regions[0], l.fly(large|east))
-			regions[1] = append(regions[1], l.fly(large|west))
-		}
+		l, flights := newRegions(t)
+		l.Report(l.fly(large), &limiter.Answer{Outcome: aimd.Throttled, Hints: waitHint(time.Minute), Traits: large})
 		l.setInFlight("in-flight", 2) // of 9
 		soon, later := ask{MaxWait: new(30 * time.Second)}, ask{MaxWait: new(2 * time.Minute)}
-		first, other := l.sendFor(t.Context(), large|east, soon), l.sendFor(t.Context(), large|west, soon)
-		late := []*request{l.sendFor(t.Context(), large|east, soon), l.sendFor(t.Context(), large|west, soon)}
-		last := l.sendFor(t.Context(), large|east, later)
+		first, other := l.sendFor(t.Context(), small|east, soon), l.sendFor(t.Context(), small|west, soon)
+		late := []*request{l.sendFor(t.Context(), small|east, soon), l.sendFor(t.Context(), small|west, soon)}
+		last := l.sendFor(t.Context(), small|east, later)
 		sleep(time.Second)
-		for i := range int64(3) {
-			require.Equal(t, 5, l.counts().Waiting)
-			l.Report(regions[0][i], (large|east).counts(l.driven, 480-i))
-			l.Report(regions[1][i], (large|west).counts(l.driven, 180-i))
-			synctest.Wait()
-		}
+		require.Equal(t, 5, l.counts().Waiting)
+		l.divideAgain(flights)
 		for _, r := range late {
 			requireRejected(t, r, time.Second, bucket.ReasonHeld)
 		}

@@ -223,14 +223,17 @@ func (r *Registry) divide(g *Gate, now meter.Instant) (parts []*Gate) {
 func (g *Gate) IsDivided() bool { return g.finer != g.Account.server.finer[g.family] }
 
 // Part returns the gate at which a request with these traits is to wait that has waited at g, which is divided: g itself, if there is no
-// room for another.
+// room for another. A new one begins in the account of g, to which the responses to its requests have led.
 func (r *Registry) Part(g *Gate, traits Traits, now meter.Instant) *Gate {
 	k := g.Account.Key
 	k.Apart, k.Family, k.Method, k.Credential, k.Traits = g.Account.Apart, g.family, g.method, g.credential, traits
-	if part := r.Gate(&k, now); part != nil {
+	if part := r.Find(&k, now); part != nil {
 		return part
 	}
-	return g
+	if !r.hasRoom(now) {
+		return g
+	}
+	return r.addTo(g.Account, &k, now)
 }
 
 // sort moves the gate of a response to the account that it belongs to by what the response shows. It returns the account that the

@@ -175,6 +175,41 @@ func TestAPartOfWhichNothingIsLeftDoesNotAsk(t *testing.T) {
 	require.Empty(t, r.check(second))
 }
 
+// Two models have quotas of their own, and then the server counts the requests for each by region. What is left of the quota of the
+// model counts for its new parts until their responses show more, not what is left of that of the other.
+func TestAPartBeginsInTheAccountOfWhatIsDivided(t *testing.T) {
+	for model := range int64(2) {
+		r := NewRegistry(50, 1)
+		key := func(model int64, region uint64) *Key {
+			k := at("h", 1)
+			k.Traits = tagged{uint64(model) + 1, region}
+			return k
+		}
+		limit := func(model int64) int64 { return 100 + 200*model }
+		for i := range int64(20) {
+			responds(r, key(i%2, 0), i, counts(limit(i%2), 90-i/2, time.Minute))
+		}
+		other := responds(r, key(1-model, 0), 20, counts(limit(1-model), 0, time.Minute))
+		whole := r.Find(key(model, 0), 20)
+		require.NotSame(t, other.Account, whole.Account)
+		var parts []*Gate
+		for i := int64(0); parts == nil; i++ {
+			k, left := key(model, uint64(7+i%2)), 70-i/2-i%2*40
+			rep := &Report{Reading: counts(limit(model), left, time.Minute).Read(20), Sent: 20, Number: whole.Take(20, 20, 1, false), Accepted: true, Done: true, Traits: k.Traits}
+			parts = r.Judge(whole, rep, 20).Parts
+			r.Apply(whole, rep, 20)
+		}
+		third := r.Part(whole, tagged{uint64(model) + 1, 9}, 20)
+		require.NotContains(t, parts, third)
+		for _, part := range append(parts, third) {
+			require.NotSame(t, whole, part)
+			require.Same(t, whole.Account, part.Account)
+			requireReady(t, part, 20, 20)
+		}
+		require.Empty(t, r.check(20))
+	}
+}
+
 // What two quotas together have shown of a rate is the rate of neither.
 func TestAMixtureOfQuotasIsForgottenOnceItIsDivided(t *testing.T) {
 	r := NewRegistry(50, 1)

@@ -71,12 +71,15 @@ func (r *Registry) Gate(key *Key, now meter.Instant) *Gate {
 	return r.add(key, now)
 }
 
-// add makes a gate.
+// add makes a gate of the account that requests with the key are probably counted by.
 func (r *Registry) add(key *Key, now meter.Instant) *Gate {
-	s := r.server(key.Host)
-	a := r.account(s, key, now)
+	return r.addTo(r.account(r.server(key.Host), key, now), key, now)
+}
+
+// addTo makes a gate of an account.
+func (r *Registry) addTo(a *Account, key *Key, now meter.Instant) *Gate {
 	r.fitFamilies(a)
-	g := NewGate(a)
+	s, g := a.server, NewGate(a)
 	g.kind, g.finer, g.alike = s.kind(key), s.finer[key.Family], alike{key.Family, key.Method, key.Credential}
 	if a.Knows(Unnamed) {
 		g.Under(now, Unnamed)
