@@ -181,7 +181,7 @@ func (b *Bucket) soon(first *order.Waiter, sums []int64, now meter.Instant) int6
 		if other == b || others == 0 {
 			continue
 		}
-		if lets := other.lets(b, first.Costs[i], others, now); lets < others {
+		if lets := other.lets(b, first, first.Costs[i], others, now); lets < others {
 			most = min(most, int64(float64(all)*float64(lets)/float64(others)))
 		}
 	}
@@ -190,10 +190,10 @@ func (b *Bucket) soon(first *order.Waiter, sums []int64, now meter.Instant) int6
 
 // lets returns how much of all that the requests of a line cost here can be paid until another bucket, for which the store is asked now,
 // can have a second response.
-func (b *Bucket) lets(other *Bucket, cost, all int64, now meter.Instant) int64 {
+func (b *Bucket) lets(other *Bucket, first *order.Waiter, cost, all int64, now meter.Instant) int64 {
 	by := meter.AddInstant(now, int64(other.lease.Lead()))
 	switch ready := b.Ready(now, 0, cost); {
-	case ready == meter.Never && b.isAskedWith(other) && b.lease.Offers(now) > 0: // the store grants both together
+	case ready == meter.Never && b.isGrantedWith(other, first) && b.lease.Offers(now) > 0:
 		return max(cost, min(all, b.lease.Offers(now)))
 	case ready == meter.Never: // as slots, which come back at any time
 		return min(all, other.lease.Recent())
@@ -222,6 +222,12 @@ func (b *Bucket) lets(other *Bucket, cost, all int64, now meter.Instant) int64 {
 // promises reports whether a store promises tokens of the bucket that come in later.
 func (b *Bucket) promises() bool {
 	return b.Leased() != nil && (b.Limit.Stored == store.Bucket || b.Limit.Stored == store.Pace)
+}
+
+// isGrantedWith reports whether the store is asked for tokens of both buckets for the same requests, which are granted in proportion. If the
+// other one has tokens for some, no more of this one is asked for than they need, unless one of the two promises what comes in later.
+func (b *Bucket) isGrantedWith(other *Bucket, first *order.Waiter) bool {
+	return b.isAskedWith(other) && (b.promises() || other.promises() || other.Ready(0, 0, costAt(first, other)) == meter.Never)
 }
 
 // isPromisedWith reports whether the store promises tokens of both buckets together.

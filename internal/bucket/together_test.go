@@ -153,6 +153,33 @@ func TestNoMoreIsAskedForThanTheOtherBucketCanHave(t *testing.T) {
 	}
 }
 
+// The process has 10 tokens of the day and none of the window or the slots, of which it asks for 10. If these are granted, the other 90
+// requests still wait, so nothing of the day is leased for them.
+func TestNoMoreIsAskedForBesideTokensAtHandThanGoesWithThem(t *testing.T) {
+	for name, kind := range map[string]store.Kind{"fixed": store.Fixed, "sliding": store.Sliding, "slots": store.Slots} {
+		t.Run(name, func(t *testing.T) {
+			s := newShop(t)
+			day, rate := newLimit(8000, s.shared), newLimit(20, s.shared)
+			day.Stored, day.Rate.Per, day.Name = store.Fixed, 24*time.Hour, "day"
+			rate.Stored, rate.Rate.Per = kind, 100*time.Millisecond
+			a, b := s.lease(day, ""), s.lease(rate, "")
+			a.lease.Wanted = 10
+			s.respond(s.asks(a))
+			a.lease.Wanted = 0
+			var o order.Order
+			for range 100 {
+				waits(&o, s.now, 1, a, b)
+			}
+			_, asks := a.lease.Due(s.now, a.Demand(s.now), a.Waiting() > 0)
+			require.False(t, asks, "of the day")
+			parts := s.asks(b).Asks[0].Parts
+			require.Len(t, parts, 1)
+			require.Equal(t, rate.Name, parts[0].Budget.Limit)
+			require.EqualValues(t, 10, parts[0].Want)
+		})
+	}
+}
+
 // Requests that wait for two paces have their last token of each in 5 ms. When each pace counted on what there was of the other one, the
 // store was asked for neither before both had run out.
 func TestTwoBucketsAreAskedForTogetherBeforeTheyRunOut(t *testing.T) {
