@@ -140,7 +140,7 @@ func (s *Server) kind(key *Key) uint64 {
 	if finer := s.finer[key.Family]; finer.by != 0 && key.Traits != nil {
 		for n := range MaxTraits {
 			if finer.by>>n&1 == 1 {
-				kind = mix(kind, key.Traits.Trait(n))
+				kind = mix(mix(kind, uint64(n)), key.Traits.Trait(n)) // two traits may have the same values
 			}
 		}
 	}

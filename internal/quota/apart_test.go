@@ -210,6 +210,20 @@ func TestAPartBeginsInTheAccountOfWhatIsDivided(t *testing.T) {
 	}
 }
 
+// A family that is divided by another trait than before has no gate of the parts before, though the two traits have the same values.
+func TestWhatATraitIsOfTellsGatesApart(t *testing.T) {
+	r := NewRegistry(50, 1)
+	k := at("h", 1)
+	k.Traits = tagged{5, 5}
+	s := responds(r, k, 0, counts(100, 90, time.Minute)).Account.server
+	var kinds []uint64
+	for n := range 2 {
+		s.finer = map[uint64]finer{k.Family: {by: 1 << n}}
+		kinds = append(kinds, s.kind(k))
+	}
+	require.NotEqual(t, kinds[0], kinds[1])
+}
+
 // What two quotas together have shown of a rate is the rate of neither.
 func TestAMixtureOfQuotasIsForgottenOnceItIsDivided(t *testing.T) {
 	r := NewRegistry(50, 1)
