@@ -76,7 +76,7 @@ func TestADayIsLeasedAsFastAsTheScarcestLimitLetsGo(t *testing.T) {
 		"a local minute":          {fixed, true, 4 * ms, 100, 300},
 		"a shared sliding minute": {sliding, false, 4 * ms, 20, 300},
 		"a local sliding minute":  {sliding, true, 4 * ms, 100, 300},
-		"a shared bucket":         {bucket, false, 4 * ms, 10, 790},
+		"a shared bucket":         {bucket, false, 4 * ms, 20, 790}, // 50 were sent when it begins
 		"a local bucket":          {bucket, true, 4 * ms, 10, 790},
 		"a local bucket, far":     {bucket, true, 100 * ms, 10, 790},
 		"a fast shared bucket":    {fast, false, 4 * ms, 15, queue},
