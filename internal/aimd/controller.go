@@ -33,7 +33,7 @@ type controller struct {
 	heldUntil instant // no growth before
 	roomy     bool    // the server reports that it allows a higher rate
 	asked     bool    // the last refusal had a Retry-After, which is what it costs to cross the ceiling
-	crowded   bool    // the last refusal came below the ceiling: other clients use the server, too, or it allows less than it did
+	crowded   int     // the last refusals, as many in a row, came below the ceiling: other clients use the server, too, or it allows less than it did
 
 	seq            uint64 // of the last request
 	cutSeq         uint64 // of the last request before the last cut
@@ -77,7 +77,7 @@ const (
 	confirmed  = 0.96               // of the ceiling: a refusal at that rate or more confirms it
 	testEvery  = 13.0               // requests in a time constant on the way to a ceiling that was confirmed, at least
 	growOver   = 6.0                // and elsewhere
-	evenBelow  = 4.0                // requests per second, down to 1, of clients that share a server and grow by more equal amounts
+	evenBelow  = 5.0                // requests per second, down to 1, of clients that share a server and grow by equal amounts
 	reported   = 0.1                // growth by that share is reported
 	growEvery  = second / 10_000    // smaller steps of time are not worth their cost
 )
@@ -247,7 +247,7 @@ func (c *controller) cut(now instant, why Cause, ceiling, r float64) {
 	c.cutAt = now
 	c.ceiling = c.clamp(ceiling)
 	c.heldUntil = max(c.heldUntil, now)
-	c.latency.goal, c.roomy, c.crowded = 0, false, false
+	c.latency.goal, c.roomy, c.crowded = 0, false, 0
 	c.forgetResponses()
 	c.set(why, min(c.current, r))
 }
@@ -339,7 +339,7 @@ func (c *controller) climb(now instant, s float64) {
 	}
 	n := c.requests(c.current)
 	below, rare := c.ceiling-c.current, testEvery/(n*math.Sqrt(math.Sqrt(min(1, n))))
-	if c.crowded || below < 0 && !c.asked {
+	if c.crowded > 0 || below < 0 && !c.asked {
 		rare = min(rare, growOver/(n*math.Sqrt(min(1, n))))
 	}
 	x := s / max(1.35, c.latency.smooth, 8/math.Sqrt(n), rare, c.toll)
@@ -358,16 +358,16 @@ func (c *controller) climb(now instant, s float64) {
 
 // creep returns how far n requests per second move the rate in one time constant, at the ceiling: less than in proportion
 // to n, so that clients which share a server come to equal shares; more than a constant, so that large limits are tested as
-// often as small ones. Where a slow client has found others, that amount depends less on its own rate.
+// often as small ones. Slow clients that share a server grow by equal amounts, down to one request per second. One refusal below the
+// ceiling does not show that they share it: alone, at less than that, faster growth after each such refusal would cause the next one.
 func (c *controller) creep(n float64) float64 {
 	if c.off.creep {
 		n = 100
 	}
-	up := c.cost * 0.035 * math.Pow(n, 0.72)
-	if c.crowded {
-		up *= math.Pow(evenBelow/min(max(1, n), evenBelow), 0.4)
+	if c.crowded > 1 {
+		n = max(n, evenBelow*min(1, n*math.Sqrt(n)))
 	}
-	return up
+	return c.cost * 0.035 * math.Pow(n, 0.72)
 }
 
 func seconds(d int64) float64 { return float64(d) / 1e9 }

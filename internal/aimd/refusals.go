@@ -138,7 +138,10 @@ func (c *controller) bare(now instant, why Cause) {
 	if c.okAt < c.cutAt && !c.off.closed {
 		ceiling = max(ceiling, c.ceiling)
 	}
-	crowded := ceiling < confirmed*c.ceiling && !c.off.crowd
+	crowded := 0
+	if ceiling < confirmed*c.ceiling && !c.off.crowd {
+		crowded = c.crowded + 1
+	}
 	c.cut(now, why, ceiling, left*c.current)
 	c.crowded = crowded
 }

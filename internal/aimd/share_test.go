@@ -3,6 +3,8 @@ package aimd
 import (
 	"fmt"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
 )
 
 // Clients that share a server with a bare 429 come to equal shares, also where each of them gets few requests per second. The figures
@@ -28,4 +30,19 @@ func TestManyClientsShareASlowServer(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A client that is alone comes back from a rate of one per second. How soon depends on where in its cycle of growth and refusals the
+// server begins to give more, so the limit comes back at 24 different times, and the figure is the mean of these runs.
+func TestADropToAHundredthIsRecoveredFrom(t *testing.T) {
+	const runs = 24
+	used := 0.0
+	for i := range runs {
+		end := 180 + float64(i)
+		limit := between(60, end, 100, 1)
+		s := scenario{seconds: end + 120, policy: bucketPolicy(20, limit, bare), limit: limit}
+		used += s.run(uint64(i)+1, ablation{}).figures().goodput / runs
+	}
+	t.Logf("%.1f %% used", used)
+	assert.GreaterOrEqual(t, used, 75.0)
 }

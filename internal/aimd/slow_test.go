@@ -43,9 +43,9 @@ func TestALowRateIsFound(t *testing.T) {
 		n            int
 		per, seconds float64
 	}
-	servers := []server{{5, 60, 3600}, {2, 60, 3600}, {10, 3600, 3 * 86400}}
+	servers := []server{{5, 60, 3600}, {2, 60, 3600}, {40, 60, 1800}, {10, 3600, 3 * 86400}}
 	if testing.Short() {
-		servers = servers[:2]
+		servers = servers[:3]
 	} else {
 		for seed := range uint64(4) {
 			r := metertest.Seeded(t, seed)
