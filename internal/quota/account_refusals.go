@@ -61,8 +61,8 @@ func (a *Account) refused(r *refusal) {
 }
 
 // backOff takes a refusal without a known wait. It holds the account for as long as eight requests take at the rate that was accepted,
-// from 1/8 s to 1 s, times two for each refusal before it in the row, at most 64 s, and no longer than an earlier cycle lasted. Bare
-// refusals in a row set no hold: they mostly come from a server that is down, which shows nothing about its limit.
+// from 1/8 s to 1 s, times two for each refusal before it in the row, at most 64 s, or as what is known of closures shows. Bare refusals in
+// a row set no hold: they mostly come from a server that is down, which shows nothing about its limit.
 //
 // The first refusal of a client with limits of its own sets no hold, but from then on requests are sent evenly, because some servers
 // refuse requests that come too close together.

@@ -74,6 +74,21 @@ func TestAClientSendsSlowerWhereOthersUseAQuota(t *testing.T) {
 	}
 }
 
+// A clock that is wrong reports an end that is past. Windows end up to a second later than reported, so this one has not ended.
+func TestNoRequestIsDueBeforeItCanBeSentWhereAnEndIsReportedThatIsPast(t *testing.T) {
+	a, g, _ := newFamilies()
+	asks(t, g, 0, core(4, 0, 10*second))
+	q := only(t, a)
+	q.seen, q.lates = 3, [3]int64{second, second, second}
+	const now = 20 * second
+	passes(g, now, core(4, 1, now-9*second/10))
+	q.scarce, q.flow.back = true, -8*4
+	g.Take(now, now, 1, false)
+	require.Equal(t, now+second/10, q.end())
+	at, _ := q.next(now, 0)
+	require.Equal(t, q.end(), at)
+}
+
 // A quarter of a request for each of the client's may be by chance.
 func TestFewRequestsOfOthersAreNone(t *testing.T) {
 	q := new(quota)

@@ -62,7 +62,8 @@ func (r *row) accepted(sent, held meter.Instant) {
 }
 
 // atMost returns the wait from now on, but none that lasts until after the end of the window. A server that is closed after as many
-// requests as the last time is expected to be closed for as long, too.
+// requests as the last time is expected to be closed for as long, too. After the longest backoff it is asked all the same, because an
+// outage may have been longer than this closure.
 func (r *row) atMost(now meter.Instant, wait int64) int64 {
 	c := r.closures
 	end := c.window.ask()
@@ -70,7 +71,7 @@ func (r *row) atMost(now meter.Instant, wait int64) int64 {
 		return wait
 	}
 	if r.refusals > 1 && math.Abs(c.n-c.before) <= c.before/lengthSure {
-		wait = max(wait, c.closed)
+		wait = max(wait, min(c.closed, second<<longestBack))
 	}
 	return min(wait, end-now)
 }

@@ -63,6 +63,23 @@ func TestAServerIsExpectedToBeClosedForAsLongAfterAsManyRequests(t *testing.T) {
 	}
 }
 
+// A server that was closed for an hour may be open earlier the next time. It is asked as often as without that.
+func TestAServerIsNotExpectedToBeClosedForLongerThanTheLongestBackoff(t *testing.T) {
+	const s = second
+	for closed, wait := range map[int64]int64{63 * s: 63 * s, 64 * s: 64 * s, 65 * s: 64 * s, 3600 * s: 64 * s} {
+		r := new(row)
+		r.add(100*s, record.Sum{N: 16, From: 1 * s})
+		r.add(101*s, record.Sum{})
+		open := 100*s + closed
+		for range 16 {
+			r.accepted(open, open)
+		}
+		r.add(open+2*s, record.Sum{})
+		r.add(open+3*s, record.Sum{})
+		require.Equal(t, wait, r.atMost(open+3*s, s), "closed for %d s the last time", closed/s)
+	}
+}
+
 // The pace was so slow that the server was not closed for a while, or requests paused.
 func TestARowInALaterWindowShowsNothingOfItsLength(t *testing.T) {
 	const s = second

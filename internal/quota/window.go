@@ -59,7 +59,7 @@ func (w *window) resize(c *Claim) (left int64, other bool) {
 func (w *window) ends(now, sent meter.Instant, reset meter.Instant, begun bool, others bool) {
 	switch {
 	case w.reset == meter.Never, w.end() <= sent && begun:
-		w.reset, w.more, w.span = reset, 0, reset-now
+		w.reset, w.more, w.span = reset, 0, max(0, reset-now)
 		if used := max(0, w.most-1-w.left); reset-now <= shortest && others {
 			w.reset -= int64(float64(used) / float64(w.most) * float64(reset-now) / 4)
 		}
