@@ -294,3 +294,32 @@ func TestTheRequestOfATicketMayBeChangedWhileItWaits(t *testing.T) {
 		ticket.Cancel()
 	})
 }
+
+// Whatever ends a request ends the wait of its Ticket, too, and its place is free.
+func TestARequestThatEndsGivesUpItsTicket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr, err := throttle.New(roundTripper(func(req *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, nil
+		}), throttle.WithLimit(throttle.TokenBucket(1, time.Minute)))
+		require.NoError(t, err)
+		_, err = tr.RoundTrip(request(t.Context()))
+		require.NoError(t, err)
+		ctx, end := context.WithCancel(t.Context())
+		cancel := make(chan struct{})
+		canceled := request(t.Context())
+		canceled.Cancel = cancel //lint:ignore SA1019 http.Client sets it with its Timeout
+		for _, c := range []struct {
+			req *http.Request
+			end func()
+		}{{request(ctx), end}, {canceled, func() { close(cancel) }}} {
+			ticket, err := tr.Enqueue(c.req, nil)
+			require.NoError(t, err)
+			began := time.Now()
+			time.AfterFunc(time.Second, c.end)
+			_, err = ticket.RoundTrip(c.req)
+			require.ErrorIs(t, err, context.Canceled)
+			require.Equal(t, time.Second, time.Since(began))
+			require.Zero(t, tr.Stats().Waiting)
+		}
+	})
+}
