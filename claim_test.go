@@ -323,3 +323,43 @@ func TestARequestThatEndsGivesUpItsTicket(t *testing.T) {
 		}
 	})
 }
+
+// A Ticket that is decided when its request comes does not wait, and says when that was.
+func TestATicketThatIsDecidedOnArrivalDoesNotWait(t *testing.T) {
+	for name, c := range map[string]struct {
+		cost, granted int64
+		before        func(tr *throttle.Transport)
+	}{
+		"free":      {0, 1, nil},
+		"granted":   {1, 1, nil},
+		"rejected":  {3, 0, nil},
+		"negative":  {-1, 0, nil},
+		"shut down": {1, 0, func(tr *throttle.Transport) { _ = tr.Shutdown(t.Context()) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cost := throttle.WithCost(func(*http.Request) int64 { return c.cost })
+				tr, err := throttle.New(roundTripper(nil), cost, throttle.WithLimit(throttle.TokenBucket(2, time.Minute)))
+				require.NoError(t, err)
+				time.Sleep(time.Second)
+				if c.before != nil {
+					c.before(tr)
+				}
+				now := time.Now()
+				ctx, receipt := throttle.ContextWithReceipt(t.Context())
+				ticket, err := tr.Enqueue(request(ctx), nil)
+				require.NoError(t, err)
+				time.Sleep(time.Second)
+				require.Equal(t, now, ticket.Due())
+				_, waits := ticket.Waiting()
+				require.False(t, waits)
+				_, waits = receipt.Waiting()
+				require.False(t, waits)
+				ticket.Cancel()
+				require.EqualValues(t, c.granted, tr.Stats().Granted)
+				require.EqualValues(t, c.granted, tr.Stats().Undone)
+				require.NoError(t, tr.Shutdown(t.Context()))
+			})
+		})
+	}
+}
