@@ -42,7 +42,7 @@ func (l *Core) report(r *Request, a *Answer) (n news) {
 		r.spent = wasCanceled
 		l.undoneLocked(r, now)
 		l.reportChargesLocked(r, charges, a, &f, now, &n)
-	case gate != nil:
+	case gate != nil && gate.IsKept(): // in a dry run, it may have been forgotten once the ghost was rejected
 		l.reportGatedLocked(r, gate, a, &f, now, &n)
 	default:
 		l.reportChargesLocked(r, charges, a, &f, now, &n)
