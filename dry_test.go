@@ -465,6 +465,9 @@ func TestADryRunForgetsAServerBeforeItResponds(t *testing.T) {
 				_, err = tr.RoundTrip(request(t.Context()))
 				require.NoError(t, err)
 				require.NoError(t, tr.Shutdown(t.Context()))
+				for _, s := range tr.Limiter().Limits() {
+					require.Zero(t, s.InFlight, s.Name)
+				}
 			})
 		})
 	}
