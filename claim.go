@@ -2,7 +2,6 @@ package throttle
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"net/http"
 	"time"
@@ -114,9 +113,12 @@ func (t *Ticket) RoundTrip(req *http.Request) (*http.Response, error) {
 		closeBody(req)
 		return nil, errNoTicket
 	}
+	//lint:ignore SA1019 http.Client sets Cancel with its Timeout
+	ctx, cancel := req.Context(), req.Cancel
 	select {
 	case <-t.decided:
-	case <-req.Context().Done():
+	case <-ctx.Done():
+	case <-cancel:
 	}
 	core, w := t.limiter.core, t.waiter
 	at := unsent
@@ -125,18 +127,17 @@ func (t *Ticket) RoundTrip(req *http.Request) (*http.Response, error) {
 	switch winner := c.claim.claim.Winner(); {
 	case winner == w:
 		if c.waits {
-			//lint:ignore SA1019 http.Client sets Cancel with its Timeout
-			err = core.Await(req.Context(), req.Cancel, w)
+			err = core.Await(ctx, cancel, w)
 		}
 		if err == nil {
-			resp, _, err := c.by.sendWaited(overridesOf(req.Context()), req, w, &at)
+			resp, _, err := c.by.sendWaited(overridesOf(ctx), req, w, &at)
 			return resp, err
 		}
 	case winner == nil && core.RefusalOf(w) != nil:
-		rejected, err = true, core.Refuse(req.Context(), w)
+		rejected, err = true, core.Refuse(ctx, w)
 	default:
 		t.leave()
-		err = cmp.Or(context.Cause(req.Context()), errNoTicket)
+		err = cmp.Or(limiter.Ended(ctx, cancel), errNoTicket)
 	}
 	resp, _, err := c.by.turnAway(req, err, rejected)
 	return resp, err

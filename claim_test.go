@@ -294,3 +294,72 @@ func TestTheRequestOfATicketMayBeChangedWhileItWaits(t *testing.T) {
 		ticket.Cancel()
 	})
 }
+
+// Whatever ends a request ends the wait of its Ticket, too, and its place is free.
+func TestARequestThatEndsGivesUpItsTicket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr, err := throttle.New(roundTripper(func(req *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, nil
+		}), throttle.WithLimit(throttle.TokenBucket(1, time.Minute)))
+		require.NoError(t, err)
+		_, err = tr.RoundTrip(request(t.Context()))
+		require.NoError(t, err)
+		ctx, end := context.WithCancel(t.Context())
+		cancel := make(chan struct{})
+		canceled := request(t.Context())
+		canceled.Cancel = cancel //lint:ignore SA1019 http.Client sets it with its Timeout
+		for _, c := range []struct {
+			req *http.Request
+			end func()
+		}{{request(ctx), end}, {canceled, func() { close(cancel) }}} {
+			ticket, err := tr.Enqueue(c.req, nil)
+			require.NoError(t, err)
+			began := time.Now()
+			time.AfterFunc(time.Second, c.end)
+			_, err = ticket.RoundTrip(c.req)
+			require.ErrorIs(t, err, context.Canceled)
+			require.Equal(t, time.Second, time.Since(began))
+			require.Zero(t, tr.Stats().Waiting)
+		}
+	})
+}
+
+// A Ticket that is decided when its request comes does not wait, and says when that was.
+func TestATicketThatIsDecidedOnArrivalDoesNotWait(t *testing.T) {
+	for name, c := range map[string]struct {
+		cost, granted int64
+		before        func(tr *throttle.Transport)
+	}{
+		"free":      {0, 1, nil},
+		"granted":   {1, 1, nil},
+		"rejected":  {3, 0, nil},
+		"negative":  {-1, 0, nil},
+		"shut down": {1, 0, func(tr *throttle.Transport) { _ = tr.Shutdown(t.Context()) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cost := throttle.WithCost(func(*http.Request) int64 { return c.cost })
+				tr, err := throttle.New(roundTripper(nil), cost, throttle.WithLimit(throttle.TokenBucket(2, time.Minute)))
+				require.NoError(t, err)
+				time.Sleep(time.Second)
+				if c.before != nil {
+					c.before(tr)
+				}
+				now := time.Now()
+				ctx, receipt := throttle.ContextWithReceipt(t.Context())
+				ticket, err := tr.Enqueue(request(ctx), nil)
+				require.NoError(t, err)
+				time.Sleep(time.Second)
+				require.Equal(t, now, ticket.Due())
+				_, waits := ticket.Waiting()
+				require.False(t, waits)
+				_, waits = receipt.Waiting()
+				require.False(t, waits)
+				ticket.Cancel()
+				require.EqualValues(t, c.granted, tr.Stats().Granted)
+				require.EqualValues(t, c.granted, tr.Stats().Undone)
+				require.NoError(t, tr.Shutdown(t.Context()))
+			})
+		})
+	}
+}

@@ -3,10 +3,12 @@ package throttle_test
 import (
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -434,6 +436,39 @@ func TestADryRunSettlesAsTheRealOne(t *testing.T) {
 			time.Sleep(time.Minute)
 			synctest.Wait()
 			require.Equal(t, real.Limiter().Limits(), dry.Limiter().Limits(), "seed %d", seed)
+		})
+	}
+}
+
+// In a dry run, a server may respond after all that was known of it is forgotten, because the request would have been rejected by then.
+func TestADryRunForgetsAServerBeforeItResponds(t *testing.T) {
+	for name, fails := range map[string]error{"a response": nil, "no connection": &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, "an error": io.ErrUnexpectedEOF} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sent := 0
+				tr, err := throttle.New(roundTripper(func(req *http.Request) (*http.Response, error) {
+					if sent++; sent == 2 {
+						time.Sleep(10 * time.Minute)
+						if fails != nil {
+							return nil, fails
+						}
+					}
+					h := header("X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "90", "X-RateLimit-Reset", "1")
+					return &http.Response{StatusCode: 200, Header: h, Body: http.NoBody, Request: req}, nil
+				}), throttle.WithDryRun(), throttle.WithMaxWait(2*time.Minute), throttle.WithLimit(throttle.TokenBucket(1, time.Minute)))
+				require.NoError(t, err)
+				_, err = tr.RoundTrip(request(t.Context()))
+				require.NoError(t, err)
+				time.AfterFunc(10*time.Second, func() { tr.Limiter().HoldAll(time.Hour) })
+				_, err = tr.RoundTrip(request(t.Context()))
+				require.ErrorIs(t, err, fails)
+				_, err = tr.RoundTrip(request(t.Context()))
+				require.NoError(t, err)
+				require.NoError(t, tr.Shutdown(t.Context()))
+				for _, s := range tr.Limiter().Limits() {
+					require.Zero(t, s.InFlight, s.Name)
+				}
+			})
 		})
 	}
 }

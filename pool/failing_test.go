@@ -240,6 +240,36 @@ func TestOneOfManyMembersIsBackWithinASecond(t *testing.T) {
 	})
 }
 
+// A request that goes to the member of its key does not take the turn of one that would try the member that is left out.
+func TestTheMemberOfAKeyIsBackWithinASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers := []*server{{}, {}}
+		p := of(t, []pool.Member{member(t, "a", servers[0]), member(t, "b", servers[1])}, pool.Sticky(func(r *http.Request) string { return r.Header.Get("K") }, time.Second))
+		by := func(key string) int {
+			before := servers[0].sent.Load()
+			req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://api.example.com/", nil)
+			req.Header.Set("K", key)
+			_, err := p.RoundTrip(req)
+			require.NoError(t, err)
+			return int(1 - servers[0].sent.Load() + before)
+		}
+		keys := [2]string{}
+		for i := 0; keys[0] == "" || keys[1] == ""; i++ {
+			keys[by(fmt.Sprint(i))] = fmt.Sprint(i)
+		}
+		servers[1].status = http.StatusBadGateway
+		for range 3 {
+			require.Equal(t, 1, by(keys[1]))
+		}
+		require.Equal(t, 0, by(keys[1]), "it is left out")
+		servers[1].status = http.StatusOK
+		time.Sleep(time.Second)
+		require.Equal(t, 0, by(keys[0]))
+		require.Equal(t, 1, by(keys[1]))
+		require.Equal(t, 1, by(keys[1]), "it is back")
+	})
+}
+
 // A member that fails and is slow is tried as rarely as one that is only slow.
 func TestAMemberThatFailsSlowlyIsTriedAsRarelyAsASlowOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

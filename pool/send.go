@@ -122,17 +122,21 @@ func (p *Pool) send(req *http.Request, tried []*state, start time.Duration) (by 
 
 // sendBy is send for the members of a set, tier after tier. The error is errChanged if they were replaced.
 func (p *Pool) sendBy(req *http.Request, set *set, tried []*state, start time.Duration) (by *member, resp *http.Response, err error) {
-	now := p.now()
-	usable, trial := set.usable(tried, now)
+	key, tries := "", set.all
 	if p.sticky != nil {
-		if key := p.sticky(req); key != "" {
-			home := set.home(key, usable)
-			if extra := set.extra(home, usable, now); extra <= p.within {
-				if by, resp, err = p.step(req, set, tried, tier{mask: home, after: -1, within: p.within - extra}, start, now); err != errLater {
-					return by, resp, err
-				}
-				now = p.now() // the request may have waited
+		if key = p.sticky(req); key != "" {
+			tries = set.home(key, set.all)
+		}
+	}
+	now := p.now()
+	usable, trial := set.usable(tried, tries, now)
+	if key != "" {
+		home := set.home(key, usable)
+		if extra := set.extra(home, usable, now); extra <= p.within {
+			if by, resp, err = p.step(req, set, tried, tier{mask: home, after: -1, within: p.within - extra}, start, now); err != errLater {
+				return by, resp, err
 			}
+			now = p.now() // the request may have waited
 		}
 	}
 	for t := (tier{}); ; now = p.now() {

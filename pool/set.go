@@ -160,8 +160,8 @@ func (s *set) untried(tried []*state) mask {
 }
 
 // usable returns the members by which a request may be sent: of those that have not sent it yet, those that are not left out, if there are
-// any. On trial is one that is left out, and of which this request may find out how it does.
-func (s *set) usable(tried []*state, now time.Duration) (usable, trial mask) {
+// any. On trial is one of tries that is left out, and of which this request is to find out how it does.
+func (s *set) usable(tried []*state, tries mask, now time.Duration) (usable, trial mask) {
 	untried := cmp.Or(s.untried(tried), s.all)
 	up := untried
 	for rest := untried; rest != 0; rest &= rest - 1 {
@@ -171,7 +171,7 @@ func (s *set) usable(tried []*state, now time.Duration) (usable, trial mask) {
 			continue
 		}
 		up &^= rest & -rest
-		if trial == 0 && m.mayTry(out, now) {
+		if trial == 0 && rest&-rest&tries != 0 && m.mayTry(out, now) {
 			trial = rest & -rest
 		}
 	}

@@ -130,7 +130,7 @@ func (w *wait) leave(but *place) {
 // move has the request wait at the members that are new, and no longer at those that were removed.
 func (w *wait) move(set *set) {
 	now := w.pool.now()
-	usable, _ := set.usable(w.tried, now)
+	usable, _ := set.usable(w.tried, 0, now)
 	upTo := set.upTo(w.tier.after, usable, now)
 	for i, m := range set.members {
 		if upTo.has(i) && !slices.ContainsFunc(w.places, func(p place) bool { return p.Transport == m.Transport }) {

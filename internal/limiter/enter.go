@@ -174,9 +174,11 @@ func (l *Core) Enqueue(ctx context.Context, w *Waiter) (waits bool, err error) {
 	case w.decided == nil && a.missing == nil && l.denyWaiterLocked(w, now):
 		a.verdict = refused
 	default:
-		if a.verdict = l.lineUpLocked(ctx, w, &a, now); a.verdict == waiting {
-			l.waitsLocked(w, &a, now)
-		}
+		a.verdict = l.lineUpLocked(ctx, w, &a, now)
+	}
+	w.verdict, w.arrived, w.at = a.verdict, now, now
+	if a.verdict == waiting {
+		l.waitsLocked(w, &a, now)
 	}
 	l.end()
 	return a.verdict == waiting, l.tellArrival(ctx, w, &a)

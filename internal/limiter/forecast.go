@@ -169,7 +169,7 @@ func (p *play) copyQueueLocked(charges []Charge) {
 	seen := make(map[*order.Waiter]bool)
 	for i := range charges {
 		b := charges[i].Bucket
-		if b == nil || b.Waiting() == 0 {
+		if !charges[i].isFound() || b.Waiting() == 0 {
 			continue
 		}
 		for in := range bucket.PointOf(b).Waiters {

@@ -62,6 +62,19 @@ func TestAForecastOfTheQueueAndOneThatIsABound(t *testing.T) {
 	})
 }
 
+// A request with a key that has no bucket yet is behind none of those that wait without a key.
+func TestAForecastOfANewKeyIsNotOfRequestsWithoutAKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := drive(t, pace(1, time.Second, named("pace")))
+		l.sendMany(4, ask{})
+		for key, want := range map[string]time.Duration{"": 3 * time.Second, "new": 0} {
+			f, err := l.Forecast(l.request(ask{Key: key}), l.waiter(ask{Key: key}), 0)
+			require.NoError(t, err)
+			require.EqualValues(t, want, f.Tenths[9], "%q", key)
+		}
+	})
+}
+
 // A waiter is due when it is granted then, and says what it waits for.
 func TestAWaiterSaysWhatItWaitsForAndUntilWhen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -42,8 +42,10 @@ func (l *Core) report(r *Request, a *Answer) (n news) {
 		r.spent = wasCanceled
 		l.undoneLocked(r, now)
 		l.reportChargesLocked(r, charges, a, &f, now, &n)
-	case gate != nil:
+	case gate != nil && gate.IsKept():
 		l.reportGatedLocked(r, gate, a, &f, now, &n)
+	case gate != nil: // in a dry run, it may have been forgotten once the ghost was rejected
+		l.reportChargesLocked(r, charges[:len(charges)-1], a, &f, now, &n)
 	default:
 		l.reportChargesLocked(r, charges, a, &f, now, &n)
 	}

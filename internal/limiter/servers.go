@@ -290,14 +290,12 @@ func (l *Core) lookAtSome(some []*quota.Account, look func(a *quota.Account, now
 // accounts returns the accounts whose keys want accepts.
 func (l *Core) accounts(want func(*quota.Key) bool) (all []*quota.Account) {
 	seen := make(map[*quota.Account]bool)
-	for piece := range l.pieces(l.Gate) {
-		for _, b := range piece {
-			if a := b.Meter.(*quota.Gate).Account; !seen[a] && want(&a.Key) {
-				seen[a] = true
-				all = append(all, a)
-			}
+	l.visitAll([]*bucket.Limit{l.Gate}, func(b *bucket.Bucket, _ meter.Instant) { // under the lock, because gates move to other accounts
+		if a := b.Meter.(*quota.Gate).Account; !seen[a] && want(&a.Key) {
+			seen[a] = true
+			all = append(all, a)
 		}
-	}
+	}, onward)
 	return all
 }
 
