@@ -35,8 +35,8 @@ func (f Forecast) Done() time.Duration { return f.Tenths[9] }
 //
 // It plays up to 100,000 requests, in about 0.2 µs each, behind up to 2,000 that wait, in about 2 µs each, and takes it that others that
 // wait are like those. Later ones of the n go on in the same way, but not before each limit by itself could have paid them all. The lock of
-// the Limiter is held only while those that wait are copied. After [Limiter.Shutdown], none of n requests would ever be
-// sent. The error names each fault of ask and n.
+// the Limiter is held only while those that wait are copied. After [Limiter.Shutdown], none of the n would ever be sent. The error names each
+// fault of ask and n.
 func (l *Limiter) Forecast(ask Ask, n int) (Forecast, error) {
 	l.mustBeMade()
 	r := limiter.Request{User: l.user, Context: context.Background()}

@@ -145,7 +145,7 @@ func (l *Limiter) correct(r *limiter.Request, i int, cost int64) (e SettleEvent,
 type Receipt struct {
 	mu     sync.Mutex
 	grants []*Grant // the last one of each Limiter, the latest first
-	waits  []waits  // of the last request that waited, at each Transport
+	waits  []queued // of the last request that waited, at each Transport
 }
 
 // ContextWithReceipt returns a context under which requests are recorded in the Receipt.
@@ -165,8 +165,8 @@ func (r *Receipt) file(l *Limiter, request *limiter.Request) *Grant {
 	return g
 }
 
-// A waits is a request that waits at a Limiter, or has waited.
-type waits struct {
+// A queued is a request that waits at a Limiter, or has waited.
+type queued struct {
 	limiter *Limiter
 	waiter  *limiter.Waiter
 }
@@ -178,7 +178,7 @@ func (r *Receipt) wait(l *Limiter, w *limiter.Waiter) {
 	if w.Claim == nil || len(r.waits) > 0 && r.waits[0].waiter.Claim != w.Claim {
 		r.waits = nil
 	}
-	r.waits = append(r.waits, waits{l, w})
+	r.waits = append(r.waits, queued{l, w})
 }
 
 // Waiting returns what the request waits for. At several Transports, as in a pool, that is at the one by which it is expected to be sent

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -85,7 +86,7 @@ func (w *wait) await(set *set) error {
 	}
 }
 
-var errCanceled = errors.New("pool: request canceled while waiting")
+var errCanceled = fmt.Errorf("pool: request canceled while waiting: %w", context.Canceled)
 
 // decided returns the place that was granted or, if all are rejected, the one that could have been granted first; nil: neither, because
 // the members were replaced when the last place was decided.
