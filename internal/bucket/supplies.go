@@ -47,11 +47,11 @@ func (f *Call) Ask(b *Bucket, now meter.Instant) int {
 	return f.End()
 }
 
-// expireOthers has other buckets give back tokens that will be void when the response to an ask of now comes, if the first request here
-// waits for that response and is the first one there as well. Then the store is asked for both: asked for in turn, the tokens of two sliding
-// windows would be void again and again. It reports whether there were any. What a bucket promises is kept, and slots may come earlier.
+// expireOthers has other sliding windows give back tokens that will be void when the response to an ask of now comes, if the first request
+// here waits for that response and is the first one there as well. Then the store is asked for both: asked for in turn, the tokens of two
+// sliding windows would be void again and again. Limits of other kinds keep what they get. It reports whether there were any.
 func (b *Bucket) expireOthers(first *order.Waiter, now meter.Instant) (some bool) {
-	if first == nil || b.promises() || b.Limit.Stored == store.Slots || b.Ready(0, 0, costAt(first, b)) < meter.Never {
+	if first == nil || b.Limit.Stored != store.Sliding || b.Ready(0, 0, costAt(first, b)) < meter.Never {
 		return false
 	}
 	for i := range first.Costs {

@@ -85,7 +85,7 @@ func TestVoidTokensAreAskedForTogetherWithOthers(t *testing.T) {
 }
 
 // A response takes 16 ms, so the tokens of the window may be used for 34 ms after their ask, and not with the response to an ask that is
-// made 18 ms after theirs. Then they are asked for again, with those of the other limit.
+// made 18 ms after theirs. Then they are asked for again, with those of the other window.
 func TestTokensThatAreVoidWithTheResponseAreAskedForTogetherWithOthers(t *testing.T) {
 	const trip, use = int64(16 * time.Millisecond), int64(34 * time.Millisecond)
 	for name, c := range map[string]struct {
@@ -94,13 +94,12 @@ func TestTokensThatAreVoidWithTheResponseAreAskedForTogetherWithOthers(t *testin
 		behind   bool  // another request is the first one at the window
 		together bool
 	}{
-		"sliding, in time":      {store.Sliding, use - trip - 1, false, false},
-		"sliding":               {store.Sliding, use - trip, false, true},
-		"fixed, in time":        {store.Fixed, use - trip - 1, false, false},
-		"fixed":                 {store.Fixed, use - trip, false, true},
-		"behind another":        {store.Sliding, use - trip, true, false},
-		"a bucket keeps tokens": {store.Bucket, use - trip, false, false},
-		"slots may come before": {store.Slots, use - trip, false, false},
+		"in time":                     {store.Sliding, use - trip - 1, false, false},
+		"void":                        {store.Sliding, use - trip, false, true},
+		"behind another":              {store.Sliding, use - trip, true, false},
+		"a fixed window keeps tokens": {store.Fixed, use - trip, false, false},
+		"a bucket keeps tokens":       {store.Bucket, use - trip, false, false},
+		"slots come at any time":      {store.Slots, use - trip, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newShop(t)

@@ -207,7 +207,7 @@ func (m *Leased) expire(at, now meter.Instant) {
 
 // Expire implements [Meter].
 func (m *Leased) Expire(now meter.Instant) bool {
-	if m.budget.Kind != store.Sliding || m.under {
+	if m.budget.Kind != store.Sliding || m.under { // what is under way comes earlier
 		return false
 	}
 	had := m.have
