@@ -26,6 +26,9 @@ type Call struct {
 // Ask adds an ask for a bucket, and for the others that the first request there waits for. It returns the number of parts.
 func (f *Call) Ask(b *Bucket, now meter.Instant) int {
 	d, w := b.wants(now)
+	if b.expireOthers(w, now) {
+		d, w = b.wants(now)
+	}
 	leases, demands := []*supply.Lease[*Bucket]{b.lease}, []lease.Demand{d}
 	for i := 0; w != nil && i < len(w.Costs); i++ {
 		other := Of(w.Point(i))
@@ -42,6 +45,26 @@ func (f *Call) Ask(b *Bucket, now meter.Instant) int {
 		}
 	}
 	return f.End()
+}
+
+// expireOthers has other sliding windows give back tokens that will be void when the response to an ask of now comes, if the first request
+// here waits for that response and is the first one there as well. Then the store is asked for both: asked for in turn, the tokens of two
+// sliding windows would be void again and again. Limits of other kinds keep what they get. It reports whether there were any.
+func (b *Bucket) expireOthers(first *order.Waiter, now meter.Instant) (some bool) {
+	if first == nil || b.Limit.Stored != store.Sliding || b.Ready(0, 0, costAt(first, b)) < meter.Never {
+		return false
+	}
+	for i := range first.Costs {
+		other := Of(first.Point(i))
+		if other == b || other.Leased() == nil {
+			continue
+		}
+		if _, w := other.wants(now); w == first && other.lease.Expire(now) {
+			other.MarkLease()
+			some = true
+		}
+	}
+	return some
 }
 
 // follows reports whether more of another bucket is to be asked for soon as well, for requests behind the first one, for which there is

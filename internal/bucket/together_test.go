@@ -84,6 +84,54 @@ func TestVoidTokensAreAskedForTogetherWithOthers(t *testing.T) {
 	}
 }
 
+// A response takes 16 ms, so the tokens of the window may be used for 34 ms after their ask, and not with the response to an ask that is
+// made 18 ms after theirs. Then they are asked for again, with those of the other window.
+func TestTokensThatAreVoidWithTheResponseAreAskedForTogetherWithOthers(t *testing.T) {
+	const trip, use = int64(16 * time.Millisecond), int64(34 * time.Millisecond)
+	for name, c := range map[string]struct {
+		kind     store.Kind
+		after    int64 // the ask before
+		behind   bool  // another request is the first one at the window
+		together bool
+	}{
+		"in time":                     {store.Sliding, use - trip - 1, false, false},
+		"void":                        {store.Sliding, use - trip, false, true},
+		"behind another":              {store.Sliding, use - trip, true, false},
+		"a fixed window keeps tokens": {store.Fixed, use - trip, false, false},
+		"a bucket keeps tokens":       {store.Bucket, use - trip, false, false},
+		"slots come at any time":      {store.Slots, use - trip, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newShop(t)
+			one, two, three := newLimit(10, s.shared), newLimit(5, s.shared), newLimit(10, s.shared)
+			one.Stored, two.Stored, two.Name, three.Name = c.kind, store.Sliding, "others", "third"
+			a, window := s.lease(one, ""), s.lease(two, "")
+			window.lease.Wanted = 5
+			asked, sent := s.asks(window), s.now
+			s.now += trip
+			s.respond(asked)
+			window.lease.Wanted = 0
+			var o order.Order
+			if c.behind {
+				waits(&o, s.now, 2, window, s.lease(three, ""))
+			}
+			waits(&o, s.now, 2, a, window)
+
+			s.now = sent + c.after
+			parts := s.asks(a).Asks[0].Parts
+			require.Equal(t, one.Name, parts[0].Budget.Limit)
+			if !c.together {
+				require.Len(t, parts, 1)
+				require.Equal(t, s.now, window.Ready(s.now, 0, 5), "they are kept")
+				return
+			}
+			require.Len(t, parts, 2)
+			require.EqualValues(t, 2, parts[1].Need)
+			require.EqualValues(t, 5, parts[1].Back[0].Tokens)
+		})
+	}
+}
+
 // It is not asked for together with the other, so that nothing is known of when it has tokens.
 func TestABucketOfAnotherStoreWithoutTokensStopsTheOther(t *testing.T) {
 	s, other := newShop(t), newShop(t)

@@ -86,6 +86,9 @@ type Meter interface {
 	// Advance moves the meter on: what is due at due may be used, except what is void at now. Ready is as of the latest
 	// instants that it was moved to.
 	Advance(due, now meter.Instant)
+	// Expire gives back tokens of a Sliding window that will be void when the response to an ask of now comes. It reports whether there
+	// were any.
+	Expire(now meter.Instant) bool
 	AskAt(now meter.Instant, d Demand) meter.Instant
 	// Low reports whether AskAt may be earlier than before the latest charge, although no request waits.
 	Low() bool
@@ -184,17 +187,32 @@ func (m *Leased) Advance(due, now meter.Instant) {
 		}
 	}
 	m.runs = slices.DeleteFunc(m.runs, func(r run) bool { return r.n == 0 || r.void <= now })
+	m.expire(now, now)
+	m.schedule()
+}
+
+// expire removes the tokens that are void at an instant.
+func (m *Leased) expire(at, now meter.Instant) {
 	m.lots = slices.DeleteFunc(m.lots, func(l lot) bool {
-		if l.void <= now {
+		if l.void <= at {
 			m.have -= l.n
 			if m.budget.Kind == store.Sliding { // used too late, it would count in another period than in that of the store
 				m.returns(store.Return{Tokens: l.n, Lease: l.id}, now)
 				m.again = min(m.again, now) // the store has them then
 			}
 		}
-		return l.void <= now
+		return l.void <= at
 	})
-	m.schedule()
+}
+
+// Expire implements [Meter].
+func (m *Leased) Expire(now meter.Instant) bool {
+	if m.budget.Kind != store.Sliding || m.under { // what is under way comes earlier
+		return false
+	}
+	had := m.have
+	m.expire(meter.AddInstant(now, int64(m.trip)), now)
+	return m.have < had
 }
 
 // schedule sets next. It may be left out where lots and runs only become fewer.

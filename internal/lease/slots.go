@@ -323,6 +323,9 @@ func (m *LeasedSlots) AskAt(now meter.Instant, d Demand) meter.Instant {
 // Lead implements [Meter].
 func (m *LeasedSlots) Lead() time.Duration { return time.Duration(m.lead) }
 
+// Expire implements [Meter]. Slots are not void so soon.
+func (m *LeasedSlots) Expire(meter.Instant) bool { return false }
+
 // AsksFrom implements [Meter]. A process that has slots may get one back at any time.
 func (m *LeasedSlots) AsksFrom(_ meter.Instant, together bool) meter.Instant {
 	switch {

@@ -53,6 +53,44 @@ func TestTwoSharedLimitsOfAFarStoreAreUsed(t *testing.T) {
 	})
 }
 
+// A process had tokens of one sliding window left over and asked for those of the other. When these came, the ones that were left over were
+// void, so that it asked for them again, and so on: it sent a twentieth of what it could.
+func TestTwoSharedSlidingWindowsOfAFarStoreAreUsed(t *testing.T) {
+	for name, c := range map[string]struct {
+		processes int
+		away      time.Duration
+		want      int64 // of 4,400: 200 in each of the first 5 s of 7 s
+	}{
+		"one process":              {1, 15 * ms, 4400},
+		"one process, further":     {1, 50 * ms, 4400},
+		"three processes":          {3, 15 * ms, 4200},
+		"three processes, further": {3, 50 * ms, 4200},
+	} {
+		within(t, name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			st := farther{store.NewMemory(), c.away}
+			var granted atomic.Int64
+			var all sync.WaitGroup
+			for range c.processes {
+				l := drive(t, slidingWindow(200, time.Second, named("second"), shared(st)), slidingWindow(1000, 7*time.Second, named("seven"), shared(st)))
+				for range 240 / c.processes {
+					all.Go(func() {
+						for l.wait(ctx, ask{}) == nil {
+							granted.Add(1)
+							time.Sleep(time.Microsecond) // another request comes when the store was asked already
+						}
+					})
+				}
+			}
+			all.Wait()
+			time.Sleep(time.Minute) // open calls end
+			t.Logf("%d sent", granted.Load())
+			require.GreaterOrEqual(t, granted.Load(), c.want)
+		})
+	}
+}
+
 // Tokens of a window cannot be saved up: those of a sliding window are void before the rest has come from a store that is far away, and
 // processes that each keep their share of a fixed window, if it is smaller than a request costs, would wait for each other for good.
 func TestRequestsThatCostMuchOfASharedWindowAreSent(t *testing.T) {
