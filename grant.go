@@ -183,16 +183,17 @@ func (r *Receipt) wait(l *Limiter, w *limiter.Waiter) {
 
 // Waiting returns what the request waits for. At several Transports, as in a pool, that is at the one by which it is expected to be sent
 // first. It reports false if the request does not wait, or not yet.
-func (r *Receipt) Waiting() (first Waiting, ok bool) {
+func (r *Receipt) Waiting() (Waiting, bool) {
 	r.mu.Lock()
 	all := r.waits
 	r.mu.Unlock()
+	first, waits := Waiting{}, false
 	for _, at := range all {
-		if w, waits := at.limiter.waiting(at.waiter); waits && (!ok || !w.Due.IsZero() && (first.Due.IsZero() || w.Due.Before(first.Due))) {
-			first, ok = w, true
+		if w, ok := at.limiter.waiting(at.waiter); ok && (!waits || !w.Due.IsZero() && (first.Due.IsZero() || w.Due.Before(first.Due))) {
+			first, waits = w, true
 		}
 	}
-	return first, ok
+	return first, waits
 }
 
 // Waited returns how long the request waited, in all Limiters together.

@@ -66,19 +66,16 @@ func (l *Core) EnqueueClaimed(ctx context.Context, w *Waiter) (waits bool, err e
 		w.verdict, w.at = left, meter.Never
 		return false, nil
 	}
-	returned := false
 	defer func() { // also if a function of the user's panics
 		switch {
-		case waits, !returned && w.verdict != waiting: // tell ends it, once all is noted of the grant
+		case w.queued: // tell ends it, once all is noted of the grant
 		case w.Claim.Winner() == w:
 			w.Claim.finish()
 		default:
 			w.Claim.drop()
 		}
 	}()
-	waits, err = l.Enqueue(ctx, w)
-	returned = true
-	return waits, err
+	return l.Enqueue(ctx, w)
 }
 
 // payClaimedLocked is payAllLocked for a request that is to be claimed before it is paid: it makes missing buckets, and the request

@@ -180,8 +180,9 @@ func (l *Core) Enqueue(ctx context.Context, w *Waiter) (waits bool, err error) {
 	if a.verdict == waiting {
 		l.waitsLocked(w, &a, now)
 	}
+	w.queued = a.verdict == waiting
 	l.end()
-	return a.verdict == waiting, l.tellArrival(ctx, w, &a)
+	return w.queued, l.tellArrival(ctx, w, &a)
 }
 
 // An arrival is what was decided about a request when it came. From then on, other goroutines may change the Waiter under the lock.

@@ -23,6 +23,7 @@ type Waiter struct {
 
 	try     bool    // it never overtakes a waiter
 	joining bool    // it may be granted on arrival
+	queued  bool    // it was not decided on arrival
 	served  bool    // it was granted after it had joined the order of waiters
 	lowered bool    // some estimate was lowered, as its charge says
 	verdict verdict // guarded by the lock until it is decided
