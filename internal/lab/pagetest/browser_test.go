@@ -100,14 +100,16 @@ func eval[T any](b *tab, expression string) T {
 	return v
 }
 
-// within fails if an expression does not become true in that time.
+// within fails if an expression does not become true in that time. While the tab loads another page, it cannot be evaluated.
 func (b *tab) within(d time.Duration, expression string) {
 	b.t.Helper()
 	for end := time.Now().Add(d); ; time.Sleep(50 * time.Millisecond) {
-		if eval[bool](b, expression) {
+		is, err := chromedp.Run(b.ctx, chromedp.Evaluate[bool](expression))
+		if err == nil && is {
 			return
 		}
 		if time.Now().After(end) {
+			require.NoError(b.t, err, expression)
 			require.FailNow(b.t, "not within "+d.String(), "%s; the page: %s", expression, eval[string](b, "document.body.innerText"))
 		}
 	}
