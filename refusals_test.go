@@ -372,34 +372,16 @@ func TestABareLogIsUsedWellInTheThirdMinute(t *testing.T) {
 	}{{200, 4 * time.Second}, {100, 10 * time.Second}} {
 		accepted, refused := 0, 0
 		for range 3 {
-			synctest.Test(t, func(t *testing.T) {
-				var mu sync.Mutex
-				var used []time.Time
-				begun := time.Now()
-				tr := throttle.Must(throttle.New(serverFunc(func(*http.Request) *http.Response {
-					time.Sleep(10 * time.Millisecond)
-					mu.Lock()
-					now, status := time.Now(), http.StatusOK
-					used = slices.DeleteFunc(used, func(u time.Time) bool { return now.Sub(u) >= log.per })
-					third := now.Sub(begun) >= 2*time.Minute
-					switch {
-					case len(used) == log.n:
-						if status = http.StatusTooManyRequests; third {
-							refused++
-						}
-					default:
-						if used = append(used, now); third {
-							accepted++
-						}
-					}
-					mu.Unlock()
-					time.Sleep(10 * time.Millisecond)
-					return &http.Response{StatusCode: status, Header: http.Header{}, Body: http.NoBody}
-				})))
-				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-				defer cancel()
-				pressAll(ctx, tr, 16, to(t, "GET", "http://api.example.com/"))
+			var used []time.Time
+			a, r := pressBare(t, func(now time.Time) bool {
+				used = slices.DeleteFunc(used, func(u time.Time) bool { return now.Sub(u) >= log.per })
+				if len(used) == log.n {
+					return false
+				}
+				used = append(used, now)
+				return true
 			})
+			accepted, refused = accepted+a, refused+r
 		}
 		require.GreaterOrEqual(t, float64(accepted), .9*3*float64(log.n)*float64(time.Minute/log.per), "%d per %s", log.n, log.per)
 		require.LessOrEqual(t, float64(refused), .03*float64(accepted+refused), "%d per %s", log.n, log.per)
@@ -415,38 +397,48 @@ func TestABareWindowOfAMinuteIsAskedSeldomInTheThirdMinute(t *testing.T) {
 	)
 	accepted, refused := 0, 0
 	for phase := range time.Duration(phases) {
-		synctest.Test(t, func(t *testing.T) {
-			var mu sync.Mutex
-			begun, window, used := time.Now(), time.Time{}, 0
-			tr := throttle.Must(throttle.New(serverFunc(func(*http.Request) *http.Response {
-				time.Sleep(10 * time.Millisecond)
-				mu.Lock()
-				now, status := time.Now(), http.StatusOK
-				if w := now.Add(phase * time.Minute / phases).Truncate(time.Minute); w.After(window) {
-					window, used = w, 0
-				}
-				third := now.Sub(begun) >= 2*time.Minute
-				switch {
-				case used == limit:
-					if status = http.StatusTooManyRequests; third {
-						refused++
-					}
-				default:
-					if used++; third {
-						accepted++
-					}
-				}
-				mu.Unlock()
-				time.Sleep(10 * time.Millisecond)
-				return &http.Response{StatusCode: status, Header: http.Header{}, Body: http.NoBody}
-			})))
-			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-			defer cancel()
-			pressAll(ctx, tr, 16, to(t, "GET", "http://api.example.com/"))
+		window, used := time.Time{}, 0
+		a, r := pressBare(t, func(now time.Time) bool {
+			if w := now.Add(phase * time.Minute / phases).Truncate(time.Minute); w.After(window) {
+				window, used = w, 0
+			}
+			if used == limit {
+				return false
+			}
+			used++
+			return true
 		})
+		accepted, refused = accepted+a, refused+r
 	}
 	require.GreaterOrEqual(t, accepted, phases*limit*78/100)
 	require.LessOrEqual(t, refused, phases*limit*8/100)
+}
+
+// pressBare has 16 callers send all they can for three minutes to a server that refuses with a bare 429, and returns how many requests it
+// accepted and refused in the third.
+func pressBare(t *testing.T, accepts func(now time.Time) bool) (accepted, refused int) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		third := time.Now().Add(2 * time.Minute)
+		tr := throttle.Must(throttle.New(serverFunc(func(*http.Request) *http.Response {
+			time.Sleep(10 * time.Millisecond)
+			mu.Lock()
+			now, status, counts := time.Now(), http.StatusOK, &accepted
+			if !accepts(now) {
+				status, counts = http.StatusTooManyRequests, &refused
+			}
+			if !now.Before(third) {
+				*counts++
+			}
+			mu.Unlock()
+			time.Sleep(10 * time.Millisecond)
+			return &http.Response{StatusCode: status, Header: http.Header{}, Body: http.NoBody}
+		})))
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+		defer cancel()
+		pressAll(ctx, tr, 16, to(t, "GET", "http://api.example.com/"))
+	})
+	return accepted, refused
 }
 
 // A client that leaves a twentieth of a log to others is never stopped by what the log reports, because it is not refused.

@@ -13,7 +13,7 @@
 //		w := r.Waiter()                    // whose owner sets a priority, a bound of its wait, and so on
 //		waits, err := core.Enqueue(ctx, w) // EnqueueClaimed, where it waits in several Cores
 //		if waits {
-//			err = core.Await(ctx, w)       // or Leave
+//			err = core.Await(ctx, nil, w)  // or Leave
 //		}
 //		w.Take(&r)                         // if there is no error
 //	}

@@ -20,7 +20,7 @@ import (
 // A ghost is what a Waiter has in addition if its request was sent.
 type ghost struct {
 	made  uint64  // charges that were made before it is granted: bit i for charge i
-	heard []heard // reports of the response; each is booked when its time comes, the first one next
+	heard []heard // reports of the response; each is booked at its time, in this order
 }
 
 // A heard is what a response says of the i-th charge of a ghost.

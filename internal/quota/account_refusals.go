@@ -85,7 +85,7 @@ func (a *Account) backOff(r *refusal) {
 	default:
 		few := min(8e9/max(a.pace.rate, a.lately.Over(rateOver).Rate(r.at)), float64(second))
 		wait := min(max(int64(few), second/8)<<n, second<<longestBack)
-		a.Hold(r.at, a.row.atMost(r.at, wait))
+		a.Hold(r.at, a.row.wait(r.at, wait))
 		a.begin(r, wait, a.Until())
 	}
 }

@@ -118,7 +118,7 @@ func TestWindowsThatBeginWithTheClockAreRarelyAskedTooEarly(t *testing.T) {
 	require.Less(t, late, clients*windows*lasts/25)
 }
 
-// A server may shorten its windows, or begin them anew when it restarts. Then a window ends earlier than refusals have shown.
+// A server may shorten its windows, or begin the next one early because it restarts. Then a window ends earlier than refusals have shown.
 func TestNoWindowIsExpectedToEndBeforeItsFirstRequest(t *testing.T) {
 	dice := rand.New(rand.NewPCG(1, 2))
 	for range 200 {

@@ -61,19 +61,19 @@ func (r *row) accepted(sent, held meter.Instant) {
 	c.n, r.refusals = 1, 0
 }
 
-// atMost returns the wait from now on, but none that lasts until after the end of the window. A server that is closed after as many
-// requests as the last time is expected to be closed for as long, too. After the longest backoff it is asked all the same, because an
-// outage may have been longer than this closure.
-func (r *row) atMost(now meter.Instant, wait int64) int64 {
+// wait returns how long to wait from now on, after a refusal with such a backoff: never until after the end of the window. A server that is
+// closed after as many requests as the last time is expected to be closed for as long, too. After the longest backoff it is asked all the
+// same, because an outage may have been longer than this closure.
+func (r *row) wait(now meter.Instant, backoff int64) int64 {
 	c := r.closures
 	end := c.window.ask()
 	if end <= now || end == meter.Never {
-		return wait
+		return backoff
 	}
 	if r.refusals > 1 && math.Abs(c.n-c.before) <= c.before/lengthSure {
-		wait = max(wait, min(c.closed, second<<longestBack))
+		backoff = max(backoff, min(c.closed, second<<longestBack))
 	}
-	return min(wait, end-now)
+	return min(backoff, end-now)
 }
 
 // copied returns a row that stays as it is when this one changes.

@@ -9,7 +9,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/record"
 )
 
-// A server counts in windows of ten seconds, and tells nothing.
+// A server counts in windows of ten seconds. It reports neither their end nor what is left.
 func TestAServerIsExpectedToBeClosedUntilItsWindowEnds(t *testing.T) {
 	const s = second
 	lately := record.Sum{N: 10, From: s}
@@ -17,7 +17,7 @@ func TestAServerIsExpectedToBeClosedUntilItsWindowEnds(t *testing.T) {
 	refused := func(at, backoff, want meter.Instant) {
 		t.Helper()
 		r.add(at, lately)
-		require.Equal(t, want, r.atMost(at, backoff), "refused at %d ms", at/milli)
+		require.Equal(t, want, r.wait(at, backoff), "refused at %d ms", at/milli)
 	}
 	refused(5*s, 1*s, 1*s)
 	refused(7*s, 2*s, 2*s)
@@ -56,10 +56,10 @@ func TestAServerIsExpectedToBeClosedForAsLongAfterAsManyRequests(t *testing.T) {
 		}
 		require.Equal(t, 82*s, r.closures.window.open)
 		r.add(110*s, record.Sum{})
-		require.Equal(t, s/2, r.atMost(110*s, s/2), "it may be by chance")
+		require.Equal(t, s/2, r.wait(110*s, s/2), "it may be by chance")
 		r.add(110*s+s/4, record.Sum{})
-		require.Equal(t, wait, r.atMost(110*s+s/4, s/2), "after %d: closed for two seconds the last time, after 16", n)
-		require.Equal(t, 4*s, r.atMost(112*s+s/4, 4*s), "longer than that: waits double")
+		require.Equal(t, wait, r.wait(110*s+s/4, s/2), "after %d: closed for two seconds the last time, after 16", n)
+		require.Equal(t, 4*s, r.wait(112*s+s/4, 4*s), "longer than that: waits double")
 	}
 }
 
@@ -76,7 +76,7 @@ func TestAServerIsNotExpectedToBeClosedForLongerThanTheLongestBackoff(t *testing
 		}
 		r.add(open+2*s, record.Sum{})
 		r.add(open+3*s, record.Sum{})
-		require.Equal(t, wait, r.atMost(open+3*s, s), "closed for %d s the last time", closed/s)
+		require.Equal(t, wait, r.wait(open+3*s, s), "closed for %d s the last time", closed/s)
 	}
 }
 
@@ -97,13 +97,13 @@ func TestARowInALaterWindowShowsNothingOfItsLength(t *testing.T) {
 
 	r.add(66*s, record.Sum{})
 	r.add(67*s, record.Sum{})
-	require.Equal(t, 2*s, r.atMost(67*s, 2*s), "nothing is expected")
+	require.Equal(t, 2*s, r.wait(67*s, 2*s), "nothing is expected")
 	r.accepted(69*s, 69*s)
 
 	r.add(79*s-1, record.Sum{N: 1, From: s})
 	r.add(79*s, record.Sum{})
 	require.Zero(t, r.closures.window.open, "a window is longer than those before")
-	require.Equal(t, 2*s, r.atMost(79*s, 2*s))
+	require.Equal(t, 2*s, r.wait(79*s, 2*s))
 	r.accepted(89*s, 89*s)
 	require.Equal(t, 20*s, r.closures.window.open)
 }
