@@ -103,6 +103,94 @@ func TestOneRefusalCostsItsWait(t *testing.T) {
 	}
 }
 
+// A server with a bucket refuses without a word, so its clients go to and fro about its limit. Then one refusal asks for a long wait. What
+// was accepted before is worth more than that.
+func TestOneLongWaitLowersNoRateThatIsKnown(t *testing.T) {
+	const (
+		perSecond, burst = 40, 4
+		age, asks        = 10 * time.Minute, 30
+	)
+	synctest.Test(t, func(t *testing.T) {
+		var (
+			mu      sync.Mutex
+			start   = time.Now()
+			last    = start
+			left    = float64(burst)
+			until   time.Time // when the wait ends
+			resumed int       // accepted in the second to the eleventh second after it
+		)
+		tr, err := throttle.New(serverFunc(func(*http.Request) *http.Response {
+			time.Sleep(50 * time.Millisecond)
+			mu.Lock()
+			defer mu.Unlock()
+			now := time.Now()
+			if until.IsZero() && now.Sub(start) >= age {
+				until = now.Add(asks * time.Second)
+				return says(429, "Retry-After", fmt.Sprint(asks))
+			}
+			left, last = min(burst, left+perSecond*now.Sub(last).Seconds()), now
+			if left < 1 {
+				return says(429)
+			}
+			left--
+			if since := now.Sub(until); !until.IsZero() && since >= time.Second && since < 11*time.Second {
+				resumed++
+			}
+			return says(200)
+		}))
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), age+(asks+15)*time.Second)
+		defer cancel()
+		pressAll(ctx, tr, 16, to(t, http.MethodGet, api))
+		assert.Greater(t, resumed, 240, "of 400")
+	})
+}
+
+// Nothing was accepted before the first refusal. What has waited for it leaves evenly, at a rate that doubles each second.
+func TestWhatWaitedForTheFirstRefusalLeavesEvenly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const (
+			waiting = 200
+			asks    = 30 * time.Second
+		)
+		var (
+			mu   sync.Mutex
+			sent []time.Duration
+		)
+		start := time.Now()
+		tr, err := throttle.New(serverFunc(func(*http.Request) *http.Response {
+			mu.Lock()
+			sent = append(sent, time.Since(start))
+			first := len(sent) == 1
+			mu.Unlock()
+			time.Sleep(50 * time.Millisecond)
+			if first {
+				return says(429, "Retry-After", fmt.Sprint(asks.Seconds()))
+			}
+			return says(200)
+		}))
+		require.NoError(t, err)
+		send := func() {
+			_, err := tr.RoundTrip(to(t, http.MethodGet, api)(0))
+			assert.NoError(t, err)
+		}
+		send()
+		var all sync.WaitGroup
+		for range waiting {
+			all.Go(send)
+		}
+		all.Wait()
+		require.Len(t, sent, 1+waiting)
+		resumed := sent[1]
+		require.GreaterOrEqual(t, resumed, asks)
+		for i, most := range []int{6, 18, 41} { // from 4/s on: 5.8, 17.3 and 40.4 within so many seconds
+			end, _ := slices.BinarySearch(sent, resumed+time.Duration(i+1)*time.Second)
+			require.LessOrEqual(t, end-1, most)
+		}
+		require.Less(t, sent[waiting]-resumed, 6*time.Second)
+	})
+}
+
 // The first response with rate-limit headers is a refusal. A limit that learns waits as long as it says.
 func TestALimitThatLearnsHeedsTheFirstRefusalThatReportsAQuota(t *testing.T) {
 	for name, header := range map[string][]string{

@@ -30,9 +30,9 @@ const (
 // doubles every two seconds until the next refusal. That rate was too high, and the one that was accepted since is too low, because
 // of the waits. So the next pace is between them, and steady for twenty waits, 30 s at most.
 //
-// What was accepted in less than a second is a burst, and no rate. There the pace begins low, and doubles faster: five times as
-// fast after a lone refusal, which may be by chance, and twice as fast, a second later, after several, which show that the server
-// is full.
+// What was accepted in less than a second is a burst, and no rate, and nothing may have been accepted at all. There the pace begins low,
+// and doubles faster: five times as fast after a lone refusal, which may be by chance, and twice as fast, a second later, after several,
+// which show that the server is full.
 //
 // If the first request after a wait is refused, in the order of sending, the server was closed for longer than it said. That shows
 // nothing of its rate. If some that were sent later are accepted, the next refusal does.
@@ -50,6 +50,7 @@ type pace struct {
 	given  float64       // requests that were accepted since from
 	from   meter.Instant // the beginning of what was accepted lately at an isolated refusal, or a time in the middle of the last cycles of work and wait
 	waited meter.Instant // the end of the last refusal's wait; 0: there was none
+	wait   int64         // how long it was
 	most   float64       // the rate of the fastest of the client's own limits, if it has any: no rate is higher until evenly
 	evenly meter.Instant
 	strict meter.Instant // until then, none are sent together
@@ -57,7 +58,7 @@ type pace struct {
 	worked bool          // there is one
 	finds  bool          // no rate was known
 	found  int8          // requests that were accepted after the wait since then, up to paceEnough
-	lone   bool          // only one request was refused before the wait began
+	lone   bool          // others were accepted, and only one request was refused before the wait began
 	why    Why           // why it began at that rate
 }
 
@@ -115,7 +116,7 @@ func (p *pace) take(due meter.Instant) {
 // putOff has a pace begin at the end of a longer wait, unless the pace is over.
 func (p *pace) putOff(now, end meter.Instant) {
 	if d := end - p.next; d > 0 && !p.over(now) {
-		p.next, p.steady, p.waited = end, meter.AddInstant(p.steady, d), end
+		p.next, p.steady, p.waited, p.wait = end, meter.AddInstant(p.steady, d), end, end-now
 	}
 }
 
@@ -147,39 +148,41 @@ func (p *pace) accepted(sentAt meter.Instant) {
 	}
 }
 
-// sustained returns how many requests per second were accepted in the last cycles of work and wait, the one that ends at end included;
-// 0: none was.
+// sustained returns how many requests per second were accepted in the last cycles of work and wait, of which the last counts up to end; 0:
+// none was.
 func (p *pace) sustained(end meter.Instant) float64 {
 	return p.given * 1e9 / float64(max(end-p.from, 1))
 }
 
-// begin returns the rate after an isolated refusal, whose wait ends at end: that which was accepted lately, or 0 if nothing was. A
-// burst of less than a second is no rate. There the wait counts as well, at least a second in all, until the rate is known.
-func begin(now, end meter.Instant, lately record.Sum) (rate float64, known bool) {
-	if lately.N > 0 && now-lately.From < second {
-		return max(paceFew, lately.Rate(end)), false
+// begin returns the rate after an isolated refusal of a request that was sent then: that which was accepted lately. A burst of less than a
+// second is no rate. There the wait counts as well, up to counts, and at least a second in all, until the rate is known.
+func begin(sent, counts meter.Instant, lately record.Sum) (rate float64, known bool) {
+	if lately.N == 0 || sent-lately.From < second {
+		return max(paceFew, lately.Rate(counts)), false
 	}
-	return lately.Rate(now), true
+	return lately.Rate(sent), true
 }
 
-// refused begins a pace at the end of the wait after a refusal. Of a client of which nothing was accepted no rate is known, so it has none.
+// refused begins a pace at the end of the wait after a refusal. A wait counts as long as the one before it: a long one that has not come
+// twice shows nothing of the rate.
 func (p *pace) refused(r *refusal, wait int64, end meter.Instant, lately record.Sum, own *Own) {
-	wait = min(wait, paceWait)
-	long, worked := min(20*wait, steadyMost), p.worked && p.first < r.sent
+	counts := min(end, meter.AddInstant(r.at, p.wait))
+	long, worked := min(20*min(wait, p.wait), steadyMost), p.worked && p.first < r.sent
 	isolated := p.waited == 0 || r.sent > meter.AddInstant(p.waited, long)
 	if isolated {
 		p.given, p.from = lately.N, lately.From
 	}
-	sustained, too := p.sustained(end), p.at(r.sent)
-	before, known := begin(r.at, end, lately)
+	sustained, too := p.sustained(counts), p.at(r.sent)
+	before, known := begin(r.sent, counts, lately)
 	finds := p.finds && p.found < paceEnough
 	switch {
 	case worked: // this cycle ends, and counts half as much as the next one
-		p.given, p.from, p.worked, p.finds = p.given/2, end-(end-p.from)/2, false, finds
+		p.given, p.from, p.worked, p.finds = p.given/2, end-(counts-p.from)/2, false, finds
 	case isolated: // a row begins
 		p.worked = false
 	}
-	p.waited, p.lone = end, true
+	p.waited, p.wait, p.lone = end, end-r.at, lately.N > 0
+	wait = min(wait, paceWait)
 	switch {
 	case own.Rate == 0 && own.Adaptive: // it decides
 	case !worked && !isolated && p.why == Between: // the server was closed for longer than the first wait

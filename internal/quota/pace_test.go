@@ -47,13 +47,17 @@ func TestPaceBeginsAtWhatWasAcceptedAndGrowsWhileRequestsAre(t *testing.T) {
 func TestNothingUnknownIsARate(t *testing.T) {
 	a, g, _ := newFamilies()
 	end := refuse(t, a, g, 2*second)
-	requireReady(t, g, end, end)
-	sends(t, g, end, 100) // at once
+	require.InDelta(t, paceFew, a.pace.rate, 1e-9)
+	sends(t, g, end, 1) // of all that wait
+	requireReady(t, g, end, end+second/4)
+	ends(g, end, end, true)
+	asks(t, g, end+second)
+	require.InDelta(t, 2*paceFew, a.pace.at(end+second), 1e-6, "it is not known whether the server accepts any")
 
 	a, g, _ = newFamilies()
 	burst(t, g, second, 50)
 	end = refuse(t, a, g, second+second/2)
-	require.InDelta(t, 50e9/float64(end-second), a.pace.rate, 1e-9, "the wait counts")
+	require.InDelta(t, 50, a.pace.rate, 1e-9, "at least a second counts")
 	sends(t, g, end, 1)
 
 	a, g, _ = newFamilies()
@@ -171,25 +175,26 @@ func TestPaceAfterARefusal(t *testing.T) {
 		rate   float64 // at the end of the wait
 		steady meter.Instant
 	}{
-		"no limit of its own":            {pace{from: 12 * second, given: 40, worked: true}, 0, second, 4, 22*second + second/2},
-		"none accepted":                  {pace{from: 12 * second}, 0, second, 0, 22*second + second/2},
-		"before it grows":                {pace{rate: 9, steady: 22 * second, next: 21 * second, from: 12 * second, given: 40, worked: true}, 0, second, 6, 42 * second},
-		"when it has doubled":            {pace{rate: 9, steady: 19 * second, next: 21 * second, from: 12 * second, given: 80, worked: true}, 0, second, 12, 42 * second},
-		"a server that is closed":        {pace{rate: 9, steady: 20 * second, next: 21 * second, waited: second, from: 12 * second, given: 40}, 0, second, 9, 22 * second},
-		"closed, but steady for longer":  {pace{rate: 9, steady: 30 * second, next: 21 * second, waited: second, from: 12 * second, given: 40}, 0, second, 9, 30 * second},
-		"closed for longer than it said": {pace{rate: 9, why: Between, steady: 20 * second, next: 21 * second, waited: second, from: 12 * second, given: 40}, 0, second, 9, 42 * second},
-		"a wait of 10 s says no more":    {pace{rate: 9, steady: 22 * second, next: 21 * second, from: 12 * second, given: 40, worked: true}, 0, 60 * second, 6, 52 * second},
-		"a pace that is over":            {pace{rate: 9, steady: 90 * second, next: 20*second - 1, from: 12 * second, given: 40, worked: true}, 0, second, 4, 22*second + second/2},
-		"a pace that is not over yet":    {pace{rate: 9, steady: 90 * second, next: 20 * second, from: 12 * second, given: 40, worked: true}, 0, second, 6, 42 * second},
-		"found after several refusals":   {pace{rate: 9, finds: true, found: paceEnough, steady: 20 * second, next: 21 * second, from: 12 * second, given: 80, worked: true}, 0, second, 12, 42 * second},
-		"while it finds the rate":        {pace{rate: 9, finds: true, found: paceEnough, lone: true, steady: 21*second - 800*milli, next: 21 * second, from: 12 * second, given: 40, worked: true}, 0, second, 12, 42 * second},
-		"found by a handful":             {pace{rate: 9, finds: true, found: paceEnough - 1, steady: 20 * second, next: 21 * second, from: 12 * second, given: 80, worked: true}, 0, second, 8, 22 * second},
-		"by a handful, and few before":   {pace{rate: 9, finds: true, found: paceEnough - 1, steady: 20 * second, next: 21 * second, from: 12 * second, given: 10, worked: true}, 0, second, paceFew, 22 * second},
+		"no limit of its own":            {pace{from: 12 * second, given: 40, worked: true}, 0, second, 40.0 / 9, 22*second + second/2},
+		"none accepted":                  {pace{from: 12 * second}, 0, second, paceFew, 22 * second},
+		"before it grows":                {pace{rate: 9, wait: second, steady: 22 * second, next: 21 * second, from: 12 * second, given: 40, worked: true}, 0, second, 6, 42 * second},
+		"when it has doubled":            {pace{rate: 9, wait: second, steady: 19 * second, next: 21 * second, from: 12 * second, given: 80, worked: true}, 0, second, 12, 42 * second},
+		"a server that is closed":        {pace{rate: 9, wait: second, steady: 20 * second, next: 21 * second, waited: second, from: 12 * second, given: 40}, 0, second, 9, 22 * second},
+		"closed, but steady for longer":  {pace{rate: 9, wait: second, steady: 30 * second, next: 21 * second, waited: second, from: 12 * second, given: 40}, 0, second, 9, 30 * second},
+		"closed for longer than it said": {pace{rate: 9, wait: second, why: Between, steady: 20 * second, next: 21 * second, waited: second, from: 12 * second, given: 40}, 0, second, 9, 42 * second},
+		"a wait of 10 s says no more":    {pace{rate: 9, wait: 60 * second, steady: 22 * second, next: 21 * second, from: 12 * second, given: 40, worked: true}, 0, 60 * second, 6, 52 * second},
+		"a longer wait than before":      {pace{rate: 9, wait: second / 4, steady: 22 * second, next: 21 * second, from: 12 * second, given: 40, worked: true}, 0, 60 * second, 6, 27 * second},
+		"a pace that is over":            {pace{rate: 9, wait: second, steady: 90 * second, next: 20*second - 1, from: 12 * second, given: 40, worked: true}, 0, second, 40.0 / 9, 22*second + second/2},
+		"a pace that is not over yet":    {pace{rate: 9, wait: second, steady: 90 * second, next: 20 * second, from: 12 * second, given: 40, worked: true}, 0, second, 6, 42 * second},
+		"found after several refusals":   {pace{rate: 9, wait: second, finds: true, found: paceEnough, steady: 20 * second, next: 21 * second, from: 12 * second, given: 80, worked: true}, 0, second, 12, 42 * second},
+		"while it finds the rate":        {pace{rate: 9, wait: second, finds: true, found: paceEnough, lone: true, steady: 21*second - 800*milli, next: 21 * second, from: 12 * second, given: 40, worked: true}, 0, second, 12, 42 * second},
+		"found by a handful":             {pace{rate: 9, wait: second, finds: true, found: paceEnough - 1, steady: 20 * second, next: 21 * second, from: 12 * second, given: 80, worked: true}, 0, second, 8, 22 * second},
+		"by a handful, and few before":   {pace{rate: 9, wait: second, finds: true, found: paceEnough - 1, steady: 20 * second, next: 21 * second, from: 12 * second, given: 10, worked: true}, 0, second, paceFew, 22 * second},
 		"its own limit":                  {pace{from: 12 * second, given: 40, worked: true}, 50, second, 50, 22 * second},
-		"its own limit, isolated":        {pace{rate: 9, steady: 90 * second, next: 21 * second, waited: second - 1, from: 12 * second, given: 40, worked: true}, 50, second, 50, 22 * second},
-		"its own limit, not isolated":    {pace{rate: 9, steady: 90 * second, next: 21 * second, waited: second, from: 12 * second, given: 40, worked: true}, 50, second, 6, 42 * second},
-		"not isolated, and over":         {pace{waited: second, from: 12 * second, given: 40, worked: true}, 50, second, 4, 22*second + second/2},
-		"far below what was accepted":    {pace{waited: second, from: 12 * second, given: 1000, worked: true}, 50, second, 50, 22*second + second/2},
+		"its own limit, isolated":        {pace{rate: 9, wait: second, steady: 90 * second, next: 21 * second, waited: second - 1, from: 12 * second, given: 40, worked: true}, 50, second, 50, 22 * second},
+		"its own limit, not isolated":    {pace{rate: 9, wait: second, steady: 90 * second, next: 21 * second, waited: second, from: 12 * second, given: 40, worked: true}, 50, second, 6, 42 * second},
+		"not isolated, and over":         {pace{waited: second, wait: second, from: 12 * second, given: 40, worked: true}, 50, second, 4, 22*second + second/2},
+		"far below what was accepted":    {pace{waited: second, wait: second, from: 12 * second, given: 1000, worked: true}, 50, second, 50, 22*second + second/2},
 	} {
 		p := c.p
 		p.most = c.own
