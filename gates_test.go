@@ -3,6 +3,7 @@ package throttle_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -295,8 +296,8 @@ func TestRejudgingDoesNotCountRejectedRequests(t *testing.T) {
 	})
 }
 
-// Requests of other accounts say nothing of the rate of a new one, and what is unknown is no rate.
-func TestANewAccountHasNoPaceBeforeItsRateIsKnown(t *testing.T) {
+// Requests of other accounts say nothing of the rate of a new one, so its requests begin slowly after a refusal.
+func TestANewAccountFindsItsOwnRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		var sent []time.Duration
@@ -332,7 +333,8 @@ func TestANewAccountHasNoPaceBeforeItsRateIsKnown(t *testing.T) {
 		wg.Wait()
 		require.Len(t, sent, 101)
 		assert.GreaterOrEqual(t, sent[1]-sent[0], 5*time.Second)
-		assert.Equal(t, sent[1], sent[100], "all at once")
+		assert.Equal(t, 250*time.Millisecond, sent[2]-sent[1])
+		assert.InDelta(t, math.Log2(100/(4/math.Ln2)), (sent[100] - sent[1]).Seconds(), 0.2, "the rate doubles each second")
 	})
 }
 
