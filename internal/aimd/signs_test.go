@@ -26,7 +26,7 @@ func at100(cfg Config) *controller {
 // weighs weighs n outcomes in an instant.
 func (c *controller) weighs(now instant, n int, o Outcome) {
 	for range n {
-		c.weigh(now, o)
+		c.weigh(now, now, o)
 	}
 }
 
@@ -36,7 +36,7 @@ func TestOlderResponsesWeighLess(t *testing.T) {
 	c.weighs(second, 60, OK)
 	assert.Equal(t, 64.0, c.failures.n)
 	assert.Equal(t, 1.6, c.failures.weight)
-	c.weigh(second, OK)
+	c.weigh(second, second, OK)
 	assert.Equal(t, 33.0, c.failures.n)
 	assert.Equal(t, 0.8, c.failures.weight)
 }
@@ -50,7 +50,7 @@ func TestSharesOfFailuresAreTriedByAHalf(t *testing.T) {
 	}
 	c := failing(19, 4)
 	require.Equal(t, 100.0, c.current)
-	c.weigh(second, Unavailable)
+	c.weigh(second, second, Unavailable)
 	assert.Equal(t, 50.0, c.current, "5 of 24")
 	assert.Equal(t, 5./24, c.failures.trial)
 	assert.Equal(t, 100.0, c.failures.before)
@@ -70,10 +70,10 @@ func TestSharesOfFailuresAreTriedByAHalf(t *testing.T) {
 	c.weighs(second, 5, Unavailable)
 	require.Equal(t, 100.0, c.current)
 	c.failures.usual = 0.2
-	c.weigh(second, Unavailable)
+	c.weigh(second, second, Unavailable)
 	assert.Equal(t, 100.0, c.current, "8 % and one and a half times the usual share are no sign")
 	c.failures.usual = 0.1
-	c.weigh(second, Unavailable)
+	c.weigh(second, second, Unavailable)
 	assert.Less(t, c.current, 100.0)
 }
 
@@ -96,10 +96,10 @@ func TestAUsersErrorThresholdDecidesAlone(t *testing.T) {
 func TestA503IsARefusalWhereACutHasHelped(t *testing.T) {
 	c := at100(Config{})
 	c.failures.loadUntil = 2 * second
-	c.weigh(2*second-1, Unavailable)
+	c.weigh(2*second-1, 2*second-1, Unavailable)
 	assert.InDelta(t, 90, c.current, 1e-9)
 	assert.Equal(t, 2*second-1+wordFor, c.failures.loadUntil)
-	c.weigh(2*second, Unavailable)
+	c.weigh(2*second, 2*second, Unavailable)
 	assert.InDelta(t, 90, c.current, 1e-9, "the same event")
 
 	c = at100(Config{})
@@ -107,14 +107,14 @@ func TestA503IsARefusalWhereACutHasHelped(t *testing.T) {
 	c.weighs(2*second, 2, Unavailable)
 	assert.Equal(t, 100.0, c.current, "too long ago")
 	c.failures.loadUntil = 3 * second
-	c.weigh(2*second, Error)
+	c.weigh(2*second, 2*second, Error)
 	assert.Equal(t, 100.0, c.current, "a 500 is none")
 
 	c = at100(Config{})
 	c.failures.loadUntil, c.failures.usual = 2*second, 0.25
-	c.weigh(second, Unavailable)
+	c.weigh(second, second, Unavailable)
 	assert.Equal(t, 100.0, c.current, "one and twice the usual share are needed")
-	c.weigh(second, Unavailable)
+	c.weigh(second, second, Unavailable)
 	assert.Less(t, c.current, 100.0, "two of two are that")
 
 	c = at100(Config{})
@@ -139,11 +139,11 @@ func TestA503IsNoLongerARefusalWhenCutsDoNotHelp(t *testing.T) {
 	c.takeWord(second)
 	c.weighs(second, 35, OK)
 	assert.Equal(t, 1, c.failures.words)
-	c.weigh(second, OK)
+	c.weigh(second, second, OK)
 	assert.Zero(t, c.failures.words)
 	c.takeWord(second)
 	c.failures.usual = 1
-	c.weigh(second, Error)
+	c.weigh(second, second, Error)
 	c.weighs(second, 40, OK)
 	assert.Equal(t, 1, c.failures.words, "not without a failure")
 }
@@ -206,7 +206,7 @@ func TestATrialShowsWhetherLoadIsTheCause(t *testing.T) {
 	c.try(second, 0.2, 100, false)
 	c.weighs(second, 47, OK)
 	require.Equal(t, 0.2, c.failures.trial)
-	c.weigh(second, OK)
+	c.weigh(second, second, OK)
 	assert.Zero(t, c.failures.trial, "48 decide")
 }
 
