@@ -33,6 +33,7 @@ type latency struct {
 
 const (
 	leastRound = 16
+	roundTrips = 2    // in a round, at least: of the requests that are sent in a shorter one, mostly the quick ones return in it
 	queueAt    = 1.04 // times the lowest median
 	queueSlack = 0.01 // seconds on top
 	queueToll  = 2
@@ -75,7 +76,7 @@ func (c *controller) measure(now instant, t ticket, s float64) {
 	if c.ceiling == 0 {
 		least = 0.25
 	}
-	if took := seconds(now - l.from); l.n >= leastRound && took >= max(least, l.smooth) {
+	if took := seconds(now - l.from); l.n >= leastRound && took >= max(least, roundTrips*l.smooth) {
 		done := float64(l.done) * c.cost / took
 		median, n := l.endRound(now)
 		l.begin(now, c.seq)

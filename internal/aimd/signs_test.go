@@ -257,9 +257,9 @@ func TestARoundHasSixteenOfItsOwnResponses(t *testing.T) {
 	c.answers(7*second/4, 1, 0.1)
 	assert.Zero(t, c.latency.n, "a quarter, while the rate doubles")
 	c.latency.smooth = 2
-	c.answers(3*second, 16, 2)
-	assert.Equal(t, 16, c.latency.n, "a round trip at least")
-	c.answers(7*second/4+2*second, 1, 2)
+	c.answers(7*second/4+4*second-1, 16, 2)
+	assert.Equal(t, 16, c.latency.n, "two round trips at least")
+	c.answers(7*second/4+4*second, 1, 2)
 	assert.Zero(t, c.latency.n)
 }
 
@@ -273,15 +273,15 @@ func TestARoundBeginsAgainAfterAPause(t *testing.T) {
 	assert.Zero(t, c.latency.n)
 	assert.Equal(t, end, c.latency.from)
 	c.latency.medians.now, c.latency.full = 0.1, true
-	c.answers(end+second, 16, 1)
-	assert.InDelta(t, 16, c.ceiling, 1e-9, "16 in a second")
+	c.answers(end+2*second, 16, 1)
+	assert.InDelta(t, 8, c.ceiling, 1e-9, "16 in two seconds")
 }
 
 func TestARoundHasTheTokensThatWereCompleted(t *testing.T) {
 	c := at100(Config{})
 	c.cost, c.latency.medians.now, c.latency.full = 4, 0.1, true
-	c.answers(second, 16, 1)
-	assert.InDelta(t, 64, c.ceiling, 1e-9)
+	c.answers(2*second, 16, 1)
+	assert.InDelta(t, 32, c.ceiling, 1e-9, "64 in two seconds")
 }
 
 func TestARoundHasItsMedianAndItsSpread(t *testing.T) {
