@@ -71,7 +71,8 @@ type controller struct {
 const (
 	beta       = 0.9                // of the rate is left by a cut: 0.5 costs 8 % of the goodput, 0.95 doubles the refusals
 	leastLeft  = 0.6                // of the rate is left by a cut that follows another
-	oneEvent   = 40 * second / 1000 // refusals within that time of a cut are of the same event
+	oneEvent   = 40 * second / 1000 // refusals within that time of a cut are of the same event,
+	stillEmpty = 5 * second / 1000  // and those of requests that were sent within that time of it
 	usedEnough = 0.5                // share of the rate that must be used for it to grow; 0.3 to 0.8 give the same
 	usedInPart = 0.1                // and where the server reports that it allows more
 	confirmed  = 0.96               // of the ceiling: a refusal at that rate or more confirms it
@@ -175,7 +176,7 @@ func (c *controller) result(now instant, t ticket, o Outcome, latency, retryAfte
 		c.failed(now, t, o, int64(retryAfter))
 	}
 	if !c.silence.on && t.seq > c.cutSeq && o != Throttled {
-		c.weigh(now, o)
+		c.weigh(now, t.at, o)
 	}
 	if o == OK {
 		c.measure(now, t, latency.Seconds())
@@ -225,7 +226,7 @@ func (c *controller) failed(now instant, t ticket, o Outcome, retryAfter int64) 
 		}
 	case c.dead(now, o):
 		c.beginSilence(now, o)
-	case o == Throttled && news && c.anotherEvent(now):
+	case o == Throttled && news && c.anotherEvent(now, t.at):
 		c.throttled(now, retryAfter)
 	}
 	if retryAfter > 0 {
@@ -233,10 +234,10 @@ func (c *controller) failed(now instant, t ticket, o Outcome, retryAfter int64) 
 	}
 }
 
-// anotherEvent reports whether the last cut is so long ago that a refusal is of another event, however short the round
-// trip.
-func (c *controller) anotherEvent(now instant) bool {
-	return now-c.cutAt >= oneEvent || c.off.event
+// anotherEvent reports whether the last cut is so long ago that the refusal of a request is of another event, however short the round
+// trip. A request that left right after the cut met a server that had just given out all it had, at whatever rate.
+func (c *controller) anotherEvent(now, sent instant) bool {
+	return now-c.cutAt >= oneEvent && (sent-c.cutAt >= stillEmpty || c.off.round) || c.off.event
 }
 
 // cut lowers the rate to r at most, and remembers the ceiling.

@@ -73,7 +73,12 @@ func TestControllerDoublesAboutOnceASecondUntilTheFirstSign(t *testing.T) {
 	assert.InDelta(t, 16, b.current, 2)
 	assert.InDelta(t, 7, seconds(b.now), 2.5, "ten requests at 4/s are 2.5 s")
 	b.result(b.now, b.send(b.now, 1), Throttled, 0, 0)
-	assert.InDelta(t, beta*b.ceiling, b.current, 1e-9)
+	assert.InDelta(t, beta*16, b.current, 2)
+	assert.Zero(t, b.ceiling, "it was used for less than a second")
+	b.now += oneEvent
+	b.result(b.now, b.send(b.now, 1), Throttled, 0, 0)
+	assert.Positive(t, b.ceiling)
+	assert.Less(t, b.current, b.ceiling)
 }
 
 func TestControllerCutsOncePerRound(t *testing.T) {
@@ -103,6 +108,17 @@ func TestControllerCutsOncePerEvent(t *testing.T) {
 	assert.GreaterOrEqual(t, b.current, rate)
 	b.now++
 	b.result(b.now, b.send(b.now, 1), Throttled, 0, 0)
+	assert.Less(t, b.current, 0.9*rate)
+
+	rate = b.current
+	b.now += stillEmpty - 1
+	early := b.send(b.now, 1)
+	b.now++
+	sent := b.send(b.now, 1)
+	b.now += oneEvent
+	b.result(b.now, early, Throttled, 0, 0)
+	assert.GreaterOrEqual(t, b.current, rate, "the server had given out all it had, at whatever rate")
+	b.result(b.now, sent, Throttled, 0, 0)
 	assert.Less(t, b.current, 0.9*rate)
 }
 

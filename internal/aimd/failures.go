@@ -25,7 +25,7 @@ const (
 func (f *failures) forget() { f.weight, f.n, f.trial, f.again = 0, 0, 0, false }
 
 // weigh counts the response to a request that was sent since the last cut. Some servers refuse with a bare 503.
-func (c *controller) weigh(now instant, o Outcome) {
+func (c *controller) weigh(now, sent instant, o Outcome) {
 	f, w := &c.failures, o.weight()
 	if f.n >= 64 {
 		f.n, f.weight = f.n/2, f.weight/2
@@ -49,7 +49,7 @@ func (c *controller) weigh(now instant, o Outcome) {
 			c.cut(now, CauseErrors, c.current*(1-share), c.current*max(0.3, min(1-share, beta)))
 		}
 	case o == Unavailable && now < f.loadUntil:
-		if f.weight >= 1+2*f.n*f.usual && c.anotherEvent(now) {
+		if f.weight >= 1+2*f.n*f.usual && c.anotherEvent(now, sent) {
 			c.takeWord(now)
 		}
 	case o == Unavailable && f.weight >= 3 && share > 0.3+1.5*f.usual, f.n >= leastSeen && f.weight >= 5 && share > 0.08+1.5*f.usual:

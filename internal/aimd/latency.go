@@ -19,7 +19,8 @@ type latency struct {
 	n       int         // those to its own requests
 	sample  [64]float32 // of those, each with the same probability
 
-	medians lowest // of the rounds
+	last    float64 // median of the last round; +Inf: there was none
+	medians lowest  // of the slower of two rounds in a row
 	means   lowest
 
 	full   bool    // the last round showed a queue
@@ -32,7 +33,8 @@ type latency struct {
 
 const (
 	leastRound = 16
-	queueAt    = 1.1  // times the lowest median
+	roundTrips = 2    // in a round, at least: of the requests that are sent in a shorter one, mostly the quick ones return in it
+	queueAt    = 1.04 // times the lowest median
 	queueSlack = 0.01 // seconds on top
 	queueToll  = 2
 	cutsAtMost = 4 // cuts in a row that do not lower the latency of a queue; then the service is slower
@@ -40,7 +42,7 @@ const (
 
 func newLatency(now instant) latency {
 	none := lowest{math.Inf(1), math.Inf(1), now}
-	return latency{from: now, medians: none, means: none}
+	return latency{from: now, last: math.Inf(1), medians: none, means: none}
 }
 
 // idleMean returns the mean latency of a request on an idle server: half a second at least while too little is known.
@@ -74,7 +76,7 @@ func (c *controller) measure(now instant, t ticket, s float64) {
 	if c.ceiling == 0 {
 		least = 0.25
 	}
-	if took := seconds(now - l.from); l.n >= leastRound && took >= max(least, l.smooth) {
+	if took := seconds(now - l.from); l.n >= leastRound && took >= max(least, roundTrips*l.smooth) {
 		done := float64(l.done) * c.cost / took
 		median, n := l.endRound(now)
 		l.begin(now, c.seq)
@@ -100,7 +102,8 @@ func (l *latency) endRound(now instant) (median, n float64) {
 		l.spread = spread
 	}
 	l.spread += (spread - l.spread) / 10
-	l.medians.add(now, median)
+	l.medians.add(now, max(median, l.last))
+	l.last = median
 	if l.count == 64 {
 		l.means.add(now, l.mean)
 	}
@@ -108,11 +111,12 @@ func (l *latency) endRound(now instant) (median, n float64) {
 }
 
 // judge looks for a queue, given the tokens completed per second: a median above the lowest of the last minute by more than
-// noise, in two rounds in a row. One round may be slow because the server, or this program, stood still for a moment.
+// noise, in two rounds in a row. One round may be slow because the server, or this program, stood still for a moment, and of many
+// rounds one is quick by chance, so the lowest is of two in a row, too.
 func (c *controller) judge(now instant, median, n, done float64) {
 	l := &c.latency
 	base := l.medians.value()
-	most := queueAt*base*math.Exp(2*1.57*l.spread/math.Sqrt(n)) + queueSlack // two standard errors of a median
+	most := queueAt*base*math.Exp(3*1.57*l.spread/math.Sqrt(n)) + queueSlack // three standard errors of a median
 	full := median > most
 	if th := c.cfg.LatencyThreshold.Seconds(); th > 0 {
 		base, full = th, median > th

@@ -276,6 +276,38 @@ func TestOnlyRefusalsCount(t *testing.T) {
 	}
 }
 
+// Beside a limit in flight, the rate of the first refusal is the one that was used, which has not just been doubled. So a Retry-After costs
+// what it asks for. What was used for less than a second is no rate: after the pause, it doubles.
+func TestTheFirstRetryAfterBesideALimitInFlightCostsItsPause(t *testing.T) {
+	m := New(0, Config{}, 1).OnlyRefusals(0)
+	now := at(0)
+	work := func(n int) {
+		for range n {
+			now += second / 40
+			m.Answered(now+second/20, m.Take(now, now, 1, false), now, 1, OK, 0)
+		}
+	}
+	refuse := func() {
+		now += second / 40
+		m.Answered(now, m.Take(now, now, 1, false), now, 1, Throttled, time.Second)
+		now = m.HeldUntil()
+	}
+	work(400)
+	refuse()
+	if r, c := m.PerSecond(now), m.control; r < 30 || r > 42 || c.heldUntil > now {
+		t.Fatalf("%v/s until %v, and 40/s were used", r, time.Duration(c.heldUntil-now))
+	}
+
+	m = New(0, Config{}, 1).OnlyRefusals(0)
+	work(400)
+	now += 3600 * second
+	work(4)
+	refuse()
+	if _, _, mode := m.Bounds(now); mode != "start" {
+		t.Fatalf("%s after a tenth of a second", mode)
+	}
+}
+
 // Until the first refusal, as many requests are in flight as another limit allows. That the server refuses all of these says how
 // fast is too fast, and neither that it is down nor that what is sent a moment later is too fast as well.
 func TestRefusalsOfARateWithoutABoundAreOneEvent(t *testing.T) {

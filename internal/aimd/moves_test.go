@@ -144,7 +144,7 @@ type touch struct {
 func (x touch) play(now instant) *controller {
 	k := newController(Config{Initial: 100}, 0, 1)
 	k.ceiling, k.workedFrom, k.worked, k.paused, k.quick = x.ceiling, now-nanos(x.active), x.worked, x.paused, x.quick
-	k.accepted = meter.MeanRate{Value: x.lately, At: now}
+	k.asked, k.accepted = x.paused > 0, meter.MeanRate{Value: x.lately, At: now}
 	k.throttled(now, x.pause)
 	return k
 }
@@ -217,7 +217,12 @@ func TestAHandfulIsNoEvidence(t *testing.T) {
 		assert.Positive(t, k.ceiling, "again")
 	}
 	assert.Positive(t, touch{active: 0.1, worked: 5, pause: second}.play(now).ceiling, "a handful")
-	k := touch{ceiling: 200, active: 0.1, worked: 1}.play(now)
+	k := touch{active: 3, worked: 900}.play(now)
+	assert.InDelta(t, 90, k.current, 1e-9)
+	assert.Zero(t, k.ceiling, "a rate that doubles has been used for less than a second")
+	k.throttled(now+second, 0)
+	assert.Positive(t, k.ceiling, "again")
+	k = touch{ceiling: 200, active: 0.1, worked: 1}.play(now)
 	assert.Equal(t, 100.0, k.ceiling, "a bare one, later")
 	k = touch{ceiling: 200, active: 0.1, paused: second, pause: second}.play(now)
 	k.throttled(now+second, second)
@@ -254,6 +259,19 @@ func TestAQuotaIsSpreadOverWorkAndPause(t *testing.T) {
 	assert.InDelta(t, math.Sqrt(30*100), k.current, 1e-9, "two in a row")
 	assert.False(t, k.dear(now), "too short a pause to be dear")
 	assert.Equal(t, now+40*second, k.heldUntil)
+}
+
+// After a silence, which this client began by itself, the first refusal with Retry-After is not repeated.
+func TestASilenceIsNoPauseThatTheServerAskedFor(t *testing.T) {
+	const now = 1000 * second
+	x := touch{ceiling: 200, active: 4, worked: 400, lately: 100, paused: 5 * second, pause: 5 * second}
+	assert.Greater(t, x.play(now).heldUntil, now)
+	k := newController(Config{Initial: 100}, 0, 1)
+	k.ceiling, k.workedFrom, k.worked, k.paused = 200, now-4*second, 400, 5*second
+	k.accepted = meter.MeanRate{Value: 100, At: now}
+	k.throttled(now, 5*second)
+	assert.Equal(t, now, k.heldUntil)
+	assert.InDelta(t, 99, k.current, 1e-9)
 }
 
 func TestWhatAServerGivesIsKnownAfterAPause(t *testing.T) {
