@@ -47,9 +47,11 @@ type pace struct {
 	last   meter.Instant // when the last request was sent
 	heard  meter.Instant // when the last response came: requests may have waited for it
 	fed    meter.Instant // when the last request was sent that was accepted: without, the rate does not grow
-	given  float64       // requests that were accepted since from
+	given  float32       // requests that were accepted since from
+	cycle  float32       // those of them that were sent since the last wait
 	from   meter.Instant // the beginning of what was accepted lately at an isolated refusal, or a time in the middle of the last cycles of work and wait
-	waited meter.Instant // the end of the last refusal's wait; 0: there was none
+	began  meter.Instant // when the last refusal's wait began
+	waited meter.Instant // the end of it; 0: there was none
 	most   float64       // the rate of the fastest of the client's own limits, if it has any: no rate is higher until evenly
 	evenly meter.Instant
 	strict meter.Instant // until then, none are sent together
@@ -115,7 +117,7 @@ func (p *pace) take(due meter.Instant) {
 // putOff has a pace begin at the end of a longer wait, unless the pace is over.
 func (p *pace) putOff(now, end meter.Instant) {
 	if d := end - p.next; d > 0 && !p.over(now) {
-		p.next, p.steady, p.waited = end, meter.AddInstant(p.steady, d), end
+		p.next, p.steady, p.waited, p.cycle = end, meter.AddInstant(p.steady, d), end, 0
 	}
 }
 
@@ -141,16 +143,19 @@ func (p *pace) accepted(sentAt meter.Instant) {
 	p.fed = max(p.fed, sentAt)
 	if sentAt >= p.waited {
 		p.found = min(p.found+1, paceEnough)
+		p.cycle++
 	}
 	if sentAt >= p.waited && (!p.worked || sentAt < p.first) {
 		p.worked, p.first, p.steady = true, sentAt, max(p.steady, sentAt)
 	}
 }
 
-// sustained returns how many requests per second were accepted in the last cycles of work and wait, the one that ends at end included;
-// 0: none was.
-func (p *pace) sustained(end meter.Instant) float64 {
-	return p.given * 1e9 / float64(max(end-p.from, 1))
+// sustained returns how many requests per second were accepted in the last cycles of work and wait, before a refusal whose wait ends at end;
+// 0: none was. It is no less than in the last cycle alone, with its own wait or with the one before. So one long wait, which may have
+// nothing to do with the rate, does not lower it.
+func (p *pace) sustained(now, end meter.Instant) float64 {
+	last := float64(p.cycle) / float64(max(min(now-p.began, end-p.waited), 1))
+	return 1e9 * max(float64(p.given)/float64(max(end-p.from, 1)), last)
 }
 
 // begin returns the rate after an isolated refusal, whose wait ends at end: that which was accepted lately, or 0 if nothing was. A
@@ -168,9 +173,9 @@ func (p *pace) refused(r *refusal, wait int64, end meter.Instant, lately record.
 	long, worked := min(20*wait, steadyMost), p.worked && p.first < r.sent
 	isolated := p.waited == 0 || r.sent > meter.AddInstant(p.waited, long)
 	if isolated {
-		p.given, p.from = lately.N, lately.From
+		p.given, p.from, p.cycle = float32(lately.N), lately.From, 0
 	}
-	sustained, too := p.sustained(end), p.at(r.sent)
+	sustained, too := p.sustained(r.at, end), p.at(r.sent)
 	before, known := begin(r.at, end, lately)
 	finds := p.finds && p.found < paceEnough
 	switch {
@@ -179,7 +184,7 @@ func (p *pace) refused(r *refusal, wait int64, end meter.Instant, lately record.
 	case isolated: // a row begins
 		p.worked = false
 	}
-	p.waited, p.lone = end, true
+	p.began, p.waited, p.cycle, p.lone = r.at, end, 0, true
 	switch {
 	case own.Rate == 0 && own.Adaptive: // it decides
 	case !worked && !isolated && p.why == Between: // the server was closed for longer than the first wait

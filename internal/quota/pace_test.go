@@ -121,7 +121,7 @@ func TestPaceOfAKnownLimitIsItsOwnUntilRefusalsComeClose(t *testing.T) {
 	require.Equal(t, 50.0, a.pace.at(end2), "it is more than twenty waits later")
 	burst(t, g, end2, 1)
 	end3 := refuse(t, a, g, end2+2*second)
-	require.InDelta(t, math.Sqrt(50*a.pace.sustained(end3)), a.pace.at(end3), 1e-9)
+	require.InDelta(t, math.Sqrt(50*a.pace.sustained(end3-second, end3)), a.pace.at(end3), 1e-9)
 	require.Equal(t, a.pace.at(end3), a.pace.at(end3+20*second))
 	a.pace.accepted(end3)
 	a.pace.accepted(end3 + 40*second)
@@ -195,7 +195,7 @@ func TestPaceAfterARefusal(t *testing.T) {
 		p.most = c.own
 		p.fed = 22 * second
 		r := &refusal{at: 22 * second, sent: 21 * second, kind: Refused}
-		p.refused(r, c.wait, 22*second, record.Sum{N: p.given, From: p.from}, &Own{Rate: c.own})
+		p.refused(r, c.wait, 22*second, record.Sum{N: float64(p.given), From: p.from}, &Own{Rate: c.own})
 		require.InDelta(t, c.rate, p.at(22*second), 1e-9, name)
 		require.Equal(t, c.steady, p.steady, name)
 		require.Equal(t, 22*second, p.next, name)
@@ -206,6 +206,32 @@ func TestPaceAfterARefusal(t *testing.T) {
 		} else {
 			require.Equal(t, c.p.given, p.given, name)
 		}
+	}
+}
+
+// A server may ask for a wait that has nothing to do with its rate. Two such waits in a row have.
+func TestOneLongWaitDoesNotLowerTheRate(t *testing.T) {
+	for name, c := range map[string]struct {
+		waits     [2]int64 // in seconds
+		sustained float64
+	}{
+		"both short":       {[2]int64{1, 1}, 1000.0 / 21},
+		"the first longer": {[2]int64{30, 1}, 1000.0 / 21},
+		"the next longer":  {[2]int64{1, 30}, 1000.0 / 21},
+		"both long":        {[2]int64{30, 30}, 1000.0 / 50},
+	} {
+		p := pace{}
+		own := &Own{Rate: 50, Fastest: 50}
+		p.most = own.Fastest
+		sent, end := 10*second, (10+c.waits[0])*second
+		p.refused(&refusal{at: sent, sent: sent, kind: Refused}, c.waits[0]*second, end, record.Sum{N: 500}, own)
+		for i := range int64(1000) {
+			p.accepted(end + i*20*milli)
+		}
+		sent = end + 20*second
+		end = sent + c.waits[1]*second
+		p.refused(&refusal{at: sent, sent: sent, kind: Refused}, c.waits[1]*second, end, record.Sum{}, own)
+		require.InDelta(t, math.Sqrt(50*c.sustained), p.at(end), 1e-9, name)
 	}
 }
 
