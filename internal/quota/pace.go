@@ -50,8 +50,8 @@ type pace struct {
 	given  float32       // requests that were accepted since from
 	cycle  float32       // those of them that were sent since the last wait
 	from   meter.Instant // the beginning of what was accepted lately at an isolated refusal, or a time in the middle of the last cycles of work and wait
-	began  meter.Instant // when the last refusal's wait began
-	waited meter.Instant // the end of it; 0: there was none
+	began  meter.Instant // the last refusal before which some were accepted
+	waited meter.Instant // the end of the last refusal's wait; 0: there was none
 	most   float64       // the rate of the fastest of the client's own limits, if it has any: no rate is higher until evenly
 	evenly meter.Instant
 	strict meter.Instant // until then, none are sent together
@@ -151,11 +151,14 @@ func (p *pace) accepted(sentAt meter.Instant) {
 }
 
 // sustained returns how many requests per second were accepted in the last cycles of work and wait, before a refusal whose wait ends at end;
-// 0: none was. It is no less than in the last cycle alone, with its own wait or with the one before. So one long wait, which may have
-// nothing to do with the rate, does not lower it.
-func (p *pace) sustained(now, end meter.Instant) float64 {
-	last := float64(p.cycle) / float64(max(min(now-p.began, end-p.waited), 1))
-	return 1e9 * max(float64(p.given)/float64(max(end-p.from, 1)), last)
+// 0: none was. It is no less than in the last cycle alone, with the waits before it or with the one that the refusal asks for. So one long
+// wait, which may have nothing to do with the rate, does not lower it.
+func (p *pace) sustained(r *refusal, end meter.Instant) float64 {
+	alone := r.at - p.began
+	if r.wait > 0 { // else it is a guess, and the next request may be refused, too
+		alone = min(alone, end-p.waited)
+	}
+	return 1e9 * max(float64(p.given)/float64(max(end-p.from, 1)), float64(p.cycle)/float64(max(alone, 1)))
 }
 
 // begin returns the rate after an isolated refusal, whose wait ends at end: that which was accepted lately, or 0 if nothing was. A
@@ -175,7 +178,7 @@ func (p *pace) refused(r *refusal, wait int64, end meter.Instant, lately record.
 	if isolated {
 		p.given, p.from, p.cycle = float32(lately.N), lately.From, 0
 	}
-	sustained, too := p.sustained(r.at, end), p.at(r.sent)
+	sustained, too := p.sustained(r, end), p.at(r.sent)
 	before, known := begin(r.at, end, lately)
 	finds := p.finds && p.found < paceEnough
 	switch {
@@ -184,7 +187,10 @@ func (p *pace) refused(r *refusal, wait int64, end meter.Instant, lately record.
 	case isolated: // a row begins
 		p.worked = false
 	}
-	p.began, p.waited, p.cycle, p.lone = r.at, end, 0, true
+	if worked || isolated {
+		p.began = r.at
+	}
+	p.waited, p.cycle, p.lone = end, 0, true
 	switch {
 	case own.Rate == 0 && own.Adaptive: // it decides
 	case !worked && !isolated && p.why == Between: // the server was closed for longer than the first wait

@@ -121,7 +121,7 @@ func TestPaceOfAKnownLimitIsItsOwnUntilRefusalsComeClose(t *testing.T) {
 	require.Equal(t, 50.0, a.pace.at(end2), "it is more than twenty waits later")
 	burst(t, g, end2, 1)
 	end3 := refuse(t, a, g, end2+2*second)
-	require.InDelta(t, math.Sqrt(50*a.pace.sustained(end3-second, end3)), a.pace.at(end3), 1e-9)
+	require.InDelta(t, math.Sqrt(50*a.pace.sustained(&refusal{at: end3 - second, wait: second}, end3)), a.pace.at(end3), 1e-9)
 	require.Equal(t, a.pace.at(end3), a.pace.at(end3+20*second))
 	a.pace.accepted(end3)
 	a.pace.accepted(end3 + 40*second)
@@ -213,24 +213,26 @@ func TestPaceAfterARefusal(t *testing.T) {
 func TestOneLongWaitDoesNotLowerTheRate(t *testing.T) {
 	for name, c := range map[string]struct {
 		waits     [2]int64 // in seconds
+		asked     int64    // 0: they are guesses
 		sustained float64
 	}{
-		"both short":       {[2]int64{1, 1}, 1000.0 / 21},
-		"the first longer": {[2]int64{30, 1}, 1000.0 / 21},
-		"the next longer":  {[2]int64{1, 30}, 1000.0 / 21},
-		"both long":        {[2]int64{30, 30}, 1000.0 / 50},
+		"both short":       {[2]int64{1, 1}, 1, 1000.0 / 21},
+		"the first longer": {[2]int64{30, 1}, 1, 1000.0 / 21},
+		"only a guess":     {[2]int64{30, 1}, 0, 1500.0 / 61},
+		"the next longer":  {[2]int64{1, 30}, 1, 1000.0 / 21},
+		"both long":        {[2]int64{30, 30}, 1, 1000.0 / 50},
 	} {
 		p := pace{}
 		own := &Own{Rate: 50, Fastest: 50}
 		p.most = own.Fastest
 		sent, end := 10*second, (10+c.waits[0])*second
-		p.refused(&refusal{at: sent, sent: sent, kind: Refused}, c.waits[0]*second, end, record.Sum{N: 500}, own)
+		p.refused(&refusal{at: sent, sent: sent, wait: c.asked * c.waits[0] * second, kind: Refused}, c.waits[0]*second, end, record.Sum{N: 500}, own)
 		for i := range int64(1000) {
 			p.accepted(end + i*20*milli)
 		}
 		sent = end + 20*second
 		end = sent + c.waits[1]*second
-		p.refused(&refusal{at: sent, sent: sent, kind: Refused}, c.waits[1]*second, end, record.Sum{}, own)
+		p.refused(&refusal{at: sent, sent: sent, wait: c.asked * c.waits[1] * second, kind: Refused}, c.waits[1]*second, end, record.Sum{}, own)
 		require.InDelta(t, math.Sqrt(50*c.sustained), p.at(end), 1e-9, name)
 	}
 }
