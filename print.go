@@ -261,17 +261,22 @@ func (s ServerStats) String() string {
 		said = append(said, q.String())
 	}
 	if s.Pace > 0 {
-		paced := "paced at " + number(s.Pace) + "/s"
-		if s.PaceWhy != "" {
-			paced += " (" + s.PaceWhy + ")"
-		}
-		said = append(said, paced)
+		said = append(said, pacedText(s.Pace, s.PaceWhy))
 	}
 	of := strings.TrimSpace(quota.Plain(s.Host) + " " + printable(s.Account))
 	if s.For != "" {
 		of += " (" + printable(s.For) + ")"
 	}
 	return of + ": " + strings.Join(said, ", ") + heldText(s.HeldUntil)
+}
+
+// pacedText returns at which rate requests are sent after a refusal, and why.
+func pacedText(rate float64, why string) string {
+	text := "paced at " + number(rate) + "/s"
+	if why != "" {
+		text += " (" + why + ")"
+	}
+	return text
 }
 
 // String returns the refusal for people.
@@ -288,19 +293,24 @@ func (f *FinalStats) String() string { return (&FinalError{f.Code, f.Message}).E
 
 // String returns what is left of the quota, for people.
 func (q QuotaStats) String() string {
-	name := quota.Plain(q.Name)
-	text := name + ": unknown"
-	if q.Left >= 0 {
-		text = name + ": " + strconv.FormatInt(q.Left, 10)
-	}
-	if q.Limit >= 0 {
-		text += " of " + strconv.FormatInt(q.Limit, 10)
-	}
+	text := quotaText(q.Name, q.Left, q.Limit)
 	text += " " + quota.Plain(q.Unit) + " left"
 	if !q.Reset.IsZero() {
 		text += " until " + q.Reset.Format(time.RFC3339)
 	}
 	return text + heldText(q.HeldUntil)
+}
+
+// quotaText returns how much of a quota is left, as far as is known.
+func quotaText(name string, left, limit int64) string {
+	text := quota.Plain(name) + ": unknown"
+	if left >= 0 {
+		text = quota.Plain(name) + ": " + strconv.FormatInt(left, 10)
+	}
+	if limit >= 0 {
+		text += " of " + strconv.FormatInt(limit, 10)
+	}
+	return text
 }
 
 // printable returns keys as ServerStats.Account has them, and anything else quoted.

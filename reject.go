@@ -16,6 +16,7 @@ import (
 	"github.com/httpthrottle/throttle/headers"
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/limiter"
+	"github.com/httpthrottle/throttle/internal/quota"
 	"github.com/httpthrottle/throttle/store"
 )
 
@@ -93,14 +94,14 @@ type Rejection struct {
 	// It is in the chain of the Rejection.
 	Err error
 
-	bound  [2]string     // what Most is, in words before and after it; empty: not known
-	status int           // of the last refusal of the server, if the request would have waited because of it; 0: it would not
-	ago    time.Duration // since that
+	bound [2]string     // what Most is, in words before and after it; empty: not known
+	cause quota.Cause   // why a server stops requests, if the request would have waited because of that
+	ago   time.Duration // since the refusal that is the cause
 }
 
 // rejected returns a refusal as users see it.
 func rejected(r *limiter.Refusal) *Rejection {
-	of := &Rejection{Reason: Reason(r.Reason), Limit: r.Limit.Name, Key: r.Key, Cost: r.Cost, Wait: r.Wait, MaxWait: r.Patience, Most: r.Most, Err: r.Err, status: r.Status, ago: r.Ago}
+	of := &Rejection{Reason: Reason(r.Reason), Limit: r.Limit.Name, Key: r.Key, Cost: r.Cost, Wait: r.Wait, MaxWait: r.Patience, Most: r.Most, Err: r.Err, cause: r.Cause, ago: r.Ago}
 	if r.Most > 0 {
 		switch {
 		case r.Limit.Stored == store.Bucket:
@@ -117,13 +118,23 @@ func rejected(r *limiter.Refusal) *Rejection {
 // Error returns why the request was rejected, with the numbers.
 func (r *Rejection) Error() string { return string(r.appendCause(r.appendText(make([]byte, 0, 160)))) }
 
-// appendCause appends which refusal of the server is the cause of a wait.
+// appendCause appends what a server said that is the cause of a wait.
 func (r *Rejection) appendCause(b []byte) []byte {
-	if r.status == 0 || r.Reason == ReasonFinal {
+	c := &r.cause
+	if r.Reason == ReasonFinal {
 		return b
 	}
-	b = strconv.AppendInt(append(b, "; the server refused a request with "...), int64(r.status), 10)
-	return appendDuration(b, ", ", rounded(r.ago, false), " ago")
+	if c.Quota != "" {
+		b = append(append(append(b, "; the server's quota "...), quotaText(c.Quota, c.Left, c.Limit)...), " left"...)
+	}
+	if c.Refusal.Status != 0 {
+		b = strconv.AppendInt(append(b, "; the server refused a request with "...), int64(c.Refusal.Status), 10)
+		b = appendDuration(b, ", ", rounded(r.ago, false), " ago")
+	}
+	if c.Rate > 0 {
+		b = append(append(b, "; "...), pacedText(c.Rate, paceWhy[c.Why])...)
+	}
+	return b
 }
 
 // String returns the same as [Rejection.Error].

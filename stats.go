@@ -303,7 +303,7 @@ type ServerStats struct {
 	Pace      float64      `json:"pace"`                // requests per second that are sent one by one after a refusal; 0: no pace
 	PaceWhy   string       `json:"pace_why,omitzero"`   // why at that rate, in words
 	Refused   uint64       `json:"refused"`             // responses by which it refused, while it is remembered
-	Last      *LastRefusal `json:"last,omitempty"`      // the last of these, because of which requests may wait; nil: there was none
+	Last      *LastRefusal `json:"last,omitempty"`      // the last of these, because of which requests may wait, or that of other keys that holds the whole host; nil: there was none
 	Final     *FinalStats  `json:"final,omitempty"`     // a refusal that no waiting ends, because of which requests are rejected; nil: there is none
 	Quotas    []QuotaStats `json:"quotas,omitzero"`     // by name
 }
@@ -332,7 +332,7 @@ type QuotaStats struct {
 	InFlight int64     `json:"in_flight"`      // requests whose responses may report that less is left
 	Reset    time.Time `json:"reset,omitzero"` // zero: not known
 
-	HeldUntil time.Time `json:"held_until,omitzero"` // no request is sent before: a refusal asked for that, or nothing is left; zero: nothing holds it
+	HeldUntil time.Time `json:"held_until,omitzero"` // no request is sent before: a refusal asked for that, nothing is left for this client, or what is left is spread; zero: nothing holds it
 }
 
 // Servers returns what servers have reported, as far as it is still remembered, ordered by host. It takes the lock for at most 64
@@ -387,7 +387,7 @@ func (l *Limiter) serverStatsLocked(a *quota.Account, now meter.Instant) ServerS
 		e := said.(*FinalError)
 		s.Final = &FinalStats{e.Code, e.Message, l.core.Start.Add(time.Duration(since)), l.core.Start.Add(time.Duration(ask))}
 	}
-	if last := a.Last; last.Status > 0 {
+	if last := a.LastRefusal(now); last.Status > 0 {
 		s.Last = &LastRefusal{Status: last.Status, At: l.core.Start.Add(time.Duration(last.At))}
 		if last.Asked > 0 {
 			s.Last.Until = s.Last.At.Add(time.Duration(last.Asked))

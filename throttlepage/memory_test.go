@@ -292,7 +292,7 @@ func TestTextIsThePageInPlainText(t *testing.T) {
 		p := newPage(map[string]source{"github": busy(time.Now()), "idle": &fake{}})
 		text := get(p, "/text").Body.String()
 		for _, want := range []string{
-			"throttle, 00:00:00 UTC\n", "\ngithub: rejecting. 3 requests rejected. api.example.com asks to wait for 34 s.\n",
+			"throttle, 00:00:00 UTC\n", "\ngithub: rejecting. 3 requests rejected. api.example.com is held for 34 s.\n",
 			"  learned   23.4/s  0.8         12       9          0    0    0         below, ceiling 26/s\n",
 			"  zenith  tenants 10/s  −4 / 20  29       2.9 s    held 5 s\n", "\nidle: flowing. Nothing waits.\n",
 		} {

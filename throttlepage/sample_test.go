@@ -188,7 +188,10 @@ func TestVerdict(t *testing.T) {
 		"waiting: 1 request waiting. ":                                              {stats: throttle.Stats{Waiting: 1}, forecast: due(math.MaxInt64, true)},
 		"waiting: 1 request waiting.  ":                                             {stats: throttle.Stats{Waiting: 1}, limits: []throttle.LimitStats{{Name: "a", Keyed: true}}, forecast: due(5*time.Second, false)},
 		"held: Limit “a” is held for 5\u00a0s.":                                     {limits: []throttle.LimitStats{{Name: "a", HeldUntil: now.Add(5 * time.Second)}}},
-		"held: h asks to wait for 2\u00a0min.":                                      {servers: []throttle.ServerStats{{Host: "g"}, {Host: "h", HeldUntil: now.Add(2 * time.Minute)}}},
+		"held: h is held for 2\u00a0min.":                                           {servers: []throttle.ServerStats{{Host: "g"}, {Host: "h", HeldUntil: now.Add(2 * time.Minute)}}},
+		"held: h asks to wait for 2\u00a0min.": {
+			servers: []throttle.ServerStats{{Host: "g"}, {Host: "h", HeldUntil: now.Add(2 * time.Minute), Last: &throttle.LastRefusal{Status: 429, Until: now.Add(time.Minute)}}},
+		},
 		"refused: h refuses, and no waiting helps: no_credit: Pay. 2 requests rejected.": {
 			stats:   throttle.Stats{Rejected: throttle.Counts[throttle.Reason]{throttle.ReasonFinal: 2}},
 			servers: []throttle.ServerStats{{Host: "g", HeldUntil: now.Add(time.Minute)}, {Host: "h", Final: &throttle.FinalStats{Code: "no_credit", Message: "Pay."}}},

@@ -292,7 +292,11 @@ func (c change) drains() string {
 // heldBy returns which server, or which limit without keys, is held and for how long.
 func (l *watched) heldBy(w *selection, now time.Time) string {
 	if len(w.servers) > 0 && w.servers[0].HeldUntil.After(now) { // the longest is first
-		return fmt.Sprintf("%s asks to wait for %s", w.servers[0].Host, duration(w.servers[0].HeldUntil.Sub(now)))
+		does := "is held for"
+		if last := w.servers[0].Last; last != nil && last.Until.After(now) {
+			does = "asks to wait for"
+		}
+		return fmt.Sprintf("%s %s %s", w.servers[0].Host, does, duration(w.servers[0].HeldUntil.Sub(now)))
 	}
 	for _, li := range l.last().limits {
 		if !li.Keyed && li.HeldUntil.After(now) {
@@ -381,7 +385,10 @@ func viewOfServer(s *throttle.ServerStats, now time.Time) serverView {
 		more = append(more, "no waiting helps: "+printable(s.Final.String()))
 	}
 	if s.Pace > 0 {
-		then := "then " + rate(s.Pace)
+		then := "paced at " + rate(s.Pace)
+		if v.Held != "" {
+			then = "then " + rate(s.Pace)
+		}
 		if s.PaceWhy != "" {
 			then += ", " + s.PaceWhy
 		}

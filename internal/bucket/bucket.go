@@ -30,6 +30,8 @@ type extra struct {
 	alarm  alarm                  // of a lease
 	marked bool                   // in leases.marked
 
+	refusal *holder // because of which it was held; nil: there was none
+
 	estimates *estimates // where they are lowered; nil: nothing was settled
 
 	unkeyed bool // requests without a key are counted here, by host: a hold of the key "" holds them, too

@@ -1,6 +1,11 @@
 package bucket
 
-import "github.com/httpthrottle/throttle/internal/quota"
+import (
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/quota"
+)
 
 // A Reason is why a request is rejected; see throttle.Reason.
 type Reason uint8
@@ -38,4 +43,29 @@ func (b *Bucket) final() error {
 	}
 	_, _, said := b.Meter.(*quota.Gate).Account.Final()
 	return said
+}
+
+// Cause returns what a server said that stops requests here.
+func (b *Bucket) Cause(now meter.Instant) (c quota.Cause) {
+	if b.Limit.Gates {
+		return b.Meter.(*quota.Gate).Cause(now)
+	}
+	if held := b.HeldAlone(); b.extra != nil && b.refusal != nil && now < held && held <= meter.AddInstant(b.refusal.until, StoreErr) {
+		c.Refusal = b.refusal.LastRefusal
+	}
+	return c
+}
+
+// StoreErr is by how much the end of a hold may differ after it was written to a store and read again.
+const StoreErr = int64(100 * time.Millisecond)
+
+// A holder is a refusal by which a server has held a limit that learns, or a shared one.
+type holder struct {
+	quota.LastRefusal
+	until meter.Instant
+}
+
+// HeldBy notes such a refusal.
+func (b *Bucket) HeldBy(r quota.LastRefusal, until meter.Instant) {
+	b.needs().refusal = &holder{r, until}
 }

@@ -72,10 +72,14 @@ func (l *Core) bookPartsLocked(f *bucket.Call, outcomes []supply.Outcome, err er
 			o.Err = detached(o.Err)
 		}
 		var event *supply.Event
+		b := f.Of(i)
+		held := b.HeldAlone()
 		if news[i], event = f.Book(i, o, err == nil, now); event != nil {
 			events = append(events, *event)
 		}
-		b := f.Of(i)
+		if b.NoteHold(); b.HeldAlone() < held { // other processes hold budgets, too, and end holds
+			l.recountHeldLocked(b.Limit)
+		}
 		l.freeLocked(b, now)
 		l.markLocked(b)
 	}

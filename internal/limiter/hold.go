@@ -146,6 +146,17 @@ func (l *Core) recountServersLocked() {
 	}
 }
 
+// recountHeldLocked finds when the last hold of a limit ends, in the same way, after one of a shared budget has ended early.
+func (l *Core) recountHeldLocked(li *bucket.Limit) {
+	if li.Keys() > pieceSize {
+		return
+	}
+	li.Recount()
+	for b := range li.All() {
+		b.NoteHold()
+	}
+}
+
 // recountHolds finds when the last hold of each limit ends, after the last one was lifted. Holds that are set meanwhile count.
 func (l *Core) recountHolds(limits ...*bucket.Limit) {
 	for _, li := range limits {

@@ -18,19 +18,15 @@ type Refusal struct {
 	Patience time.Duration // for which it could have waited, counted from its arrival; 0: there is no bound
 	Most     int64         // the largest cost that its bucket can pay, where that is the reason; 0: there is no bucket
 	Err      error         // of a store, or what a server said; nil: neither is the reason
-	Status   int           // of the last refusal by the server, if requests wait because of it; 0: they do not
-	Ago      time.Duration // since that refusal
+	Cause    quota.Cause   // why the server stops requests, where it does
+	Ago      time.Duration // since the refusal that is the cause
 }
 
 // explain adds what a bucket knows of the reason.
 func (r *Refusal) explain(b *bucket.Bucket, now meter.Instant) {
 	r.Err = b.Err(r.Reason)
-	if !b.Limit.Gates {
-		return
-	}
-	if last, ok := b.Meter.(*quota.Gate).Account.Blames(now); ok {
-		r.Status, r.Ago = last.Status, time.Duration(now-last.At)
-	}
+	r.Cause = b.Cause(now)
+	r.Ago = time.Duration(now - r.Cause.Refusal.At)
 }
 
 // refuseLocked rejects a request that could go at due.

@@ -173,6 +173,9 @@ func (l *Core) answeredLocked(c *Charge, m learner, sent meter.Instant, a *Answe
 	}
 	if m.HeldUntil() != paused {
 		held = time.Duration(m.HeldUntil() - now)
+		if a.Hints != nil && a.Hints.Status > 0 {
+			c.Bucket.HeldBy(quota.LastRefusal{At: now, Asked: int64(a.Hints.Wait), Status: a.Hints.Status}, m.HeldUntil())
+		}
 		l.replanLocked(c.Bucket)
 	}
 	if c.Bucket.Waiting() > 0 {

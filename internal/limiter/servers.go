@@ -160,7 +160,7 @@ func (l *Core) applyLocked(g *quota.Gate, rep *quota.Report, charges []Charge, d
 	change := l.servers.Apply(g, rep, now)
 	l.changedLocked(g, &change, now)
 	if change.Until > 0 && rep.Wait > 0 { // a backoff is this client's guess, which other processes may know to be wrong
-		l.holdLeasesLocked(charges, change.Until, d, now)
+		l.holdLeasesLocked(charges, change.Until, g.Account.LastRefusal(now), d, now)
 	}
 	if change.Doubt != nil {
 		d.add(ownerOf(g), change.Doubt)

@@ -10,6 +10,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/quota"
 	"github.com/httpthrottle/throttle/internal/supply"
 )
 
@@ -138,24 +139,24 @@ func (l *Core) drawnLocked(charges []Charge, now meter.Instant) {
 	}
 }
 
-// storeErr is by how much the end of a hold may differ after it was written to a store and read again.
-const storeErr = int64(100 * time.Millisecond)
-
 // holdLeasesLocked holds the shared budgets of a request that a server has refused, in all processes. If the refusal turns out to be none,
 // the holds are lifted that were not extended meanwhile.
-func (l *Core) holdLeasesLocked(charges []Charge, until meter.Instant, d *Doubts, now meter.Instant) {
+func (l *Core) holdLeasesLocked(charges []Charge, until meter.Instant, by quota.LastRefusal, d *Doubts, now meter.Instant) {
 	for i := range charges {
 		b := charges[i].Bucket
 		if b.Leased() == nil {
 			continue
 		}
 		b.Leased().Hold(now, until)
+		b.NoteHold()
+		b.HeldBy(by, until)
 		l.replanLocked(b)
 		if d != nil {
 			d.add(b, func(now meter.Instant, as aimd.Outcome) bool {
-				lifts := as != 0 && b.Leased().HeldUntil() <= meter.AddInstant(until, storeErr)
+				lifts := as != 0 && b.Leased().HeldUntil() <= meter.AddInstant(until, bucket.StoreErr)
 				if lifts {
 					b.Leased().Hold(now, now)
+					l.recountHeldLocked(b.Limit)
 				}
 				return lifts
 			})

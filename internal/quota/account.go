@@ -34,9 +34,9 @@ type Account struct {
 	Apart   string // of the keys of its requests
 	Example string // one of its requests, for people, once the server has been seen to count some separately; "": not yet
 	Limited uint32 // responses by which the server refused because of a limit
-	Last    LastRefusal
 	barrier
 	row
+	last   LastRefusal
 	own    Own // what limited the request of the last response besides the server
 	pace   pace
 	lately record.Record // of requests that were accepted
@@ -168,10 +168,13 @@ type State struct {
 	HeldUntil   meter.Instant // no request of the quota is sent before; 0: nothing holds it
 }
 
-// Blames returns the last refusal, if requests wait because of one.
-func (a *Account) Blames(now meter.Instant) (last LastRefusal, ok bool) {
-	rate, _ := a.Pace(now)
-	return a.Last, a.Last.Status > 0 && (rate > 0 || a.worth(now) == stopsByRefusal)
+// LastRefusal returns the last refusal because of which requests of the account may wait: that of another account if it holds the server
+// for longer. Its Status is 0 if there was none.
+func (a *Account) LastRefusal(now meter.Instant) LastRefusal {
+	if s := a.server; s.held > max(now, a.held) {
+		return s.last
+	}
+	return a.last
 }
 
 // Pace returns the rate at which requests are sent one by one after a refusal, and why at that one; 0: there is no pace.
@@ -189,12 +192,9 @@ func (a *Account) Pace(now meter.Instant) (rate float64, why Why) {
 func (a *Account) State(now meter.Instant) (pace float64, quotas []State) {
 	pace, _ = a.Pace(now)
 	for _, q := range a.quotas {
-		s := State{HeldUntil: q.heldUntil(now), Name: q.name, Unit: q.unitName(), Limit: q.limit, Left: -1, InFlight: q.inFlight, Reset: meter.Never}
-		if !q.ended(now) {
+		s := State{HeldUntil: q.heldUntil(now), Name: q.name, Unit: q.unitName(), Limit: q.limit, Left: q.shown(now), InFlight: q.inFlight, Reset: meter.Never}
+		if !q.ended(now) && q.reset > now { // one that refills may have been full then
 			s.Reset = q.reset
-		}
-		if left := q.remaining(now); left < meter.MaxCount {
-			s.Left = left
 		}
 		quotas = append(quotas, s)
 	}

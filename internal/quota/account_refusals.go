@@ -21,6 +21,7 @@ func (a *Account) Hold(now meter.Instant, d int64) {
 func (a *Account) HoldHost(now meter.Instant, d int64) {
 	a.Hold(now, d)
 	a.server.Hold(now, min(d, othersMost))
+	a.server.last = a.last
 }
 
 // holdFor holds the account, and the others that the refusal concerns.

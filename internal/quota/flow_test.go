@@ -241,3 +241,15 @@ func TestAReportedEndHoldsUnlessSomethingCameBackBefore(t *testing.T) {
 		})
 	}
 }
+
+func TestAResetThatHasPassedIsNotShown(t *testing.T) {
+	a, g, _ := newFamilies()
+	q := g.Under(0, "default")
+	q.counted, q.served, q.scarce, q.limit, q.most, q.left, q.reset = true, true, true, 20, 20, 5, 5*second
+	q.flow = flow{back: 10, span: float64(10 * second), n: 10}
+	require.Positive(t, q.refills())
+	_, quotas := a.State(5*second - 1)
+	require.Equal(t, 5*second, quotas[0].Reset)
+	_, quotas = a.State(5 * second)
+	require.Equal(t, meter.Never, quotas[0].Reset, "it refills, and is not full all the same")
+}

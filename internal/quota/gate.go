@@ -242,7 +242,7 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 			a.Limited++
 		}
 		if h.Status > 0 {
-			a.Last = LastRefusal{now, int64(h.Wait), h.Status}
+			a.last = LastRefusal{now, int64(h.Wait), h.Status}
 		}
 	}
 	waiting := len(a.waiting) > 0 // if not, there is nothing to plan again
@@ -368,6 +368,24 @@ func (g *Gate) Open(now meter.Instant) bool {
 		_, bound := q.bound(now)
 		return bound || q.held > now
 	})
+}
+
+// Cause returns why requests wait here.
+func (g *Gate) Cause(now meter.Instant) (c Cause) {
+	a := g.Account
+	held := max(now, a.Until())
+	for _, q := range g.quotas {
+		if until := q.heldUntil(now); until > held {
+			held, c.Quota, c.Left, c.Limit = until, q.name, q.shown(now), q.limit
+		}
+	}
+	if a.Until() <= now {
+		c.Rate, c.Why = a.Pace(now)
+	}
+	if c.Rate > 0 || a.server.held > now || a.byRefusal && held > now {
+		c.Refusal = a.LastRefusal(now)
+	}
+	return c
 }
 
 // HeldUntil returns when the last hold ends.

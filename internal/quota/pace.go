@@ -179,7 +179,7 @@ func (p *pace) refused(r *refusal, wait int64, end meter.Instant, lately record.
 	case worked: // this cycle ends, and counts half as much as the next one
 		p.given, p.from, p.worked, p.finds = p.given/2, end-(counts-p.from)/2, false, finds
 	case isolated: // a row begins
-		p.worked = false
+		p.from, p.worked = p.from+max(0, end-r.at-paceWait), false
 	}
 	p.waited, p.wait, p.lone = end, end-r.at, lately.N > 0
 	wait = min(wait, paceWait)

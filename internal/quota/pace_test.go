@@ -214,6 +214,25 @@ func TestPaceAfterARefusal(t *testing.T) {
 	}
 }
 
+// A server may ask for a wait that has nothing to do with its rate. Two such waits in a row have.
+func TestOneLongWaitDoesNotLowerTheRate(t *testing.T) {
+	for waits, sustained := range map[[2]int64]float64{ // in seconds
+		{1, 1}: 1500.0 / 32, {30, 1}: 1500.0 / 41, {1, 30}: 1500.0 / 32, {30, 30}: 1500.0 / 70,
+	} {
+		p := pace{most: 50}
+		own := &Own{Rate: 50, Fastest: 50}
+		sent, end := 10*second, (10+waits[0])*second
+		p.refused(&refusal{at: sent, sent: sent, kind: Refused}, waits[0]*second, end, record.Sum{N: 500}, own)
+		for i := range int64(1000) {
+			p.accepted(end + i*20*milli)
+		}
+		sent = end + 20*second
+		end = sent + waits[1]*second
+		p.refused(&refusal{at: sent, sent: sent, kind: Refused}, waits[1]*second, end, record.Sum{}, own)
+		require.InDelta(t, math.Sqrt(50*sustained), p.at(end), 1e-9, "%v", waits)
+	}
+}
+
 // A lone refusal may be by chance. Several show that the server is full, so a rate is kept for a second before it grows.
 func TestAFullServerIsExploredMoreSlowlyThanOneThatRefusedOnce(t *testing.T) {
 	for refusals, rate := range map[int]float64{1: 8 * math.Exp2(2.5), 2: 8, 9: 8} {

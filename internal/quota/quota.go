@@ -396,16 +396,13 @@ func (q *quota) room(now meter.Instant) float64 {
 // ended reports whether the window of which responses report has ended.
 func (q *quota) ended(now meter.Instant) bool { return q.end() <= now && q.refills() == 0 }
 
-// heldUntil returns until when nothing of the quota is sent, because of a refusal or because nothing is left; 0: nothing holds it.
+// heldUntil returns until when nothing of the quota is sent, because of a refusal, because nothing is left for the client, or because what
+// is left is spread; 0: nothing holds it.
 func (q *quota) heldUntil(now meter.Instant) meter.Instant {
-	until := q.held
-	if q.backsOff(now) {
-		until = max(until, q.try)
+	if until, _ := q.next(now, 1); until > now {
+		return until
 	}
-	if until <= now {
-		return 0
-	}
-	return until
+	return 0
 }
 
 // backsOff reports whether nothing is left, and the next request asks later whether something is.
@@ -423,6 +420,14 @@ func (q *quota) remaining(now meter.Instant) int64 {
 		return meter.MaxCount
 	}
 	return q.limit
+}
+
+// shown returns what remains for people; -1: unknown.
+func (q *quota) shown(now meter.Instant) int64 {
+	if left := q.remaining(now); left < meter.MaxCount {
+		return left
+	}
+	return -1
 }
 
 // bound returns how many requests the quota allows now, with those in flight, if it bounds them.
@@ -447,9 +452,9 @@ func (q *quota) known() meter.Instant {
 	return max(q.newest.sent, q.held)
 }
 
-// stops reports whether the quota stops requests until a known time.
+// stops reports whether the quota stops requests until a known time, such as when the next one asks whether something is left.
 func (q *quota) stops(now meter.Instant) bool {
-	return now < q.held || q.believed() && q.empty() && q.reset < meter.Never && now < q.end()
+	return now < q.held || q.backsOff(now) || q.believed() && q.empty() && q.reset < meter.Never && now < q.end()
 }
 
 // worth is higher for a quota that stops requests.

@@ -20,6 +20,15 @@ type LastRefusal struct {
 	Status int   // of the response; 0: there was no refusal
 }
 
+// A Cause is why requests wait at a gate, for people.
+type Cause struct {
+	Refusal     LastRefusal // with Status 0 if no refusal is the reason
+	Rate        float64     // of the pace after it; 0: there is none
+	Why         Why         // at that rate
+	Quota       string      // of which nothing may be sent for longer than all else; "": none is
+	Left, Limit int64       // of that quota, as in State
+}
+
 // A Why is the reason for the rate of a pace.
 type Why uint8
 

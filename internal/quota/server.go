@@ -5,6 +5,7 @@ import "github.com/httpthrottle/throttle/internal/meter"
 // A Server is one host, for all accounts.
 type Server struct {
 	barrier
+	last LastRefusal // that held all accounts
 	roster
 	byModel bool             // the model of a request is one of these traits
 	finer   map[uint64]finer // by family; nil: none is divided
