@@ -193,12 +193,8 @@ func (r rise) play(phases int, off ablation) (mean, worst, refused float64) {
 }
 
 func TestControllerFindsARaisedLimit(t *testing.T) {
-	phases := 8
-	if testing.Short() {
-		phases = 4
-	}
 	for _, r := range rises {
-		mean, worst, refused := r.play(phases, ablation{})
+		mean, worst, refused := r.play(8, ablation{})
 		t.Logf("%4.0f to %4.0f/s: %5.1f s, at worst %5.1f, %.2f %% refused", r.from, r.to, mean, worst, refused)
 		if mean > r.mean || worst > r.worst || refused > r.refused {
 			t.Errorf("want %v", r)
