@@ -117,7 +117,8 @@ func (m *Meter) Answered(now instant, charged int64, sent instant, cost int64, o
 	if c := &m.control; m.free && o == Throttled {
 		m.free, c.rowFrom = false, c.seq
 		c.set(CauseThrottled, max(c.cfg.Initial, c.used.Of(now, c.tau())))
-		switch steady := c.accepted.Of(now, latelyOver) > c.current/2; {
+		steady := c.accepted.Of(now, latelyOver) > c.current/2
+		switch {
 		case steady && retryAfter > 0: // the rate was used for a while, and has not just been doubled
 			c.ceiling = c.current
 		case !steady: // what was accepted before says nothing of it
