@@ -167,7 +167,8 @@ func begin(sent, counts meter.Instant, lately record.Sum) (rate float64, known b
 // twice shows nothing of the rate.
 func (p *pace) refused(r *refusal, wait int64, end meter.Instant, lately record.Sum, own *Own) {
 	counts := min(end, meter.AddInstant(r.at, p.wait))
-	long, worked := min(20*min(wait, p.wait), steadyMost), p.worked && p.first < r.sent
+	wait = min(wait, p.wait)
+	long, worked := min(20*wait, steadyMost), p.worked && p.first < r.sent
 	isolated := p.waited == 0 || r.sent > meter.AddInstant(p.waited, long)
 	if isolated {
 		p.given, p.from = lately.N, lately.From
@@ -182,7 +183,7 @@ func (p *pace) refused(r *refusal, wait int64, end meter.Instant, lately record.
 		p.from, p.worked = p.from+max(0, end-r.at-paceWait), false
 	}
 	p.waited, p.wait, p.lone = end, end-r.at, lately.N > 0
-	wait = min(wait, paceWait)
+	short := meter.AddInstant(end, min(wait, paceWait)/2)
 	switch {
 	case own.Rate == 0 && own.Adaptive: // it decides
 	case !worked && !isolated && p.why == Between: // the server was closed for longer than the first wait
@@ -198,9 +199,9 @@ func (p *pace) refused(r *refusal, wait int64, end meter.Instant, lately record.
 	case isolated && !known:
 		p.rate, p.steady, p.finds, p.found, p.why = before, end, true, 0, Finding
 	case isolated:
-		p.rate, p.steady, p.finds, p.why = before, meter.AddInstant(end, wait/2), false, AsBefore
+		p.rate, p.steady, p.finds, p.why = before, short, false, AsBefore
 	default:
-		p.rate, p.steady, p.why = sustained, meter.AddInstant(end, wait/2), AsBefore
+		p.rate, p.steady, p.why = sustained, short, AsBefore
 	}
 	p.next = max(p.next, end)
 	if own.Trusted() {

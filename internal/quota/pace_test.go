@@ -36,11 +36,9 @@ func TestPaceBeginsAtWhatWasAcceptedAndGrowsWhileRequestsAre(t *testing.T) {
 	require.InDelta(t, 10, p.at(end+60*second), 1e-9, "nothing has been accepted since")
 	p.accepted(end)
 	require.InDelta(t, 10, p.at(end+60*second), 1e-9)
-	p.accepted(end + second/2)
-	require.InDelta(t, 10, p.at(end+60*second), 1e-9, "half of a wait later")
-	p.accepted(end + second/2 + 2*second)
+	p.accepted(end + 2*second)
 	require.InDelta(t, 20, p.at(end+60*second), 1e-9)
-	require.InDelta(t, 10*math.Sqrt2, p.at(end+second/2+second), 1e-9)
+	require.InDelta(t, 10*math.Sqrt2, p.at(end+second), 1e-9)
 }
 
 // Nothing is known of a client of which nothing was accepted, and a burst of less than a second is no rate.
@@ -175,7 +173,7 @@ func TestPaceAfterARefusal(t *testing.T) {
 		rate   float64 // at the end of the wait
 		steady meter.Instant
 	}{
-		"no limit of its own":            {pace{from: 12 * second, given: 40, worked: true}, 0, second, 40.0 / 9, 22*second + second/2},
+		"no limit of its own":            {pace{from: 12 * second, given: 40, worked: true}, 0, second, 40.0 / 9, 22 * second},
 		"none accepted":                  {pace{from: 12 * second}, 0, second, paceFew, 22 * second},
 		"before it grows":                {pace{rate: 9, wait: second, steady: 22 * second, next: 21 * second, from: 12 * second, given: 40, worked: true}, 0, second, 6, 42 * second},
 		"when it has doubled":            {pace{rate: 9, wait: second, steady: 19 * second, next: 21 * second, from: 12 * second, given: 80, worked: true}, 0, second, 12, 42 * second},
