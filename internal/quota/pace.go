@@ -22,7 +22,7 @@ const (
 	rateOver    = 10 * second         // over which a rate was accepted lately
 	steadyMost  = 30 * second         // the longest time for which a rate is kept that was refused
 	evenFor     = 600 * second        // for which requests of a client with limits of its own are sent evenly after a refusal
-	evenStrict  = 60 * second         // for which none of them are sent together
+	evenStrict  = 30 * second         // for which none of them are sent together
 	evenSlack   = 2                   // of them may be later
 )
 
@@ -38,8 +38,8 @@ const (
 // nothing of its rate. If some that were sent later are accepted, the next refusal does.
 //
 // A client with limits of its own is right about the rate more often than about how many requests may come together. So after a
-// refusal, its requests are sent no faster than the fastest of its limits allows in the mean: for a minute one by one, and for ten
-// at most three together.
+// refusal, its requests are sent no faster than the fastest of its limits allows in the mean: for half a minute one by one, and for ten
+// minutes at most three together.
 type pace struct {
 	next   meter.Instant // no request is sent before
 	rate   float64       // per second; 0: there is no pace

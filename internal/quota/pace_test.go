@@ -298,16 +298,16 @@ func TestOnlyRequestsOfAKnownLimitLeaveEvenly(t *testing.T) {
 	}
 }
 
-// For ten minutes after each refusal, of which the first is strict.
+// For ten minutes after each refusal, of which the first half minute is strict.
 func TestRequestsOfAKnownLimitLeaveEvenlyAfterEachRefusal(t *testing.T) {
 	p := pace{most: 50}
 	p.space(second)
 	require.Equal(t, 601*second, p.evenly)
 	p.space(500 * second)
 	require.Equal(t, 1100*second, p.evenly)
-	for now, together := range map[meter.Instant]int{560*second - 1: 1, 560 * second: 3, 1100*second - 1: 3} {
+	for now, together := range map[meter.Instant]int{530*second - 1: 1, 530 * second: 3, 1100*second - 1: 3} {
 		p := p
-		p.take(550 * second)
+		p.take(520 * second)
 		p.heard = now
 		n := 0
 		for p.next <= now {
