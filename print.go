@@ -270,15 +270,6 @@ func (s ServerStats) String() string {
 	return of + ": " + strings.Join(said, ", ") + heldText(s.HeldUntil)
 }
 
-// pacedText returns at which rate requests are sent after a refusal, and why.
-func pacedText(rate float64, why string) string {
-	text := "paced at " + number(rate) + "/s"
-	if why != "" {
-		text += " (" + why + ")"
-	}
-	return text
-}
-
 // String returns the refusal for people.
 func (r *LastRefusal) String() string {
 	text := strconv.Itoa(r.Status) + " at " + r.At.Format(time.RFC3339)
@@ -299,18 +290,6 @@ func (q QuotaStats) String() string {
 		text += " until " + q.Reset.Format(time.RFC3339)
 	}
 	return text + heldText(q.HeldUntil)
-}
-
-// quotaText returns how much of a quota is left, as far as is known.
-func quotaText(name string, left, limit int64) string {
-	text := quota.Plain(name) + ": unknown"
-	if left >= 0 {
-		text = quota.Plain(name) + ": " + strconv.FormatInt(left, 10)
-	}
-	if limit >= 0 {
-		text += " of " + strconv.FormatInt(limit, 10)
-	}
-	return text
 }
 
 // printable returns keys as ServerStats.Account has them, and anything else quoted.
@@ -342,16 +321,4 @@ func (s ServerStats) LogValue() slog.Value {
 		attrs = append(attrs, slog.String("final", s.Final.String()))
 	}
 	return heldGroup(s.HeldUntil, attrs...)
-}
-
-// number returns a figure with four digits, or a whole one, for people: 8,000.
-func number(f float64) string {
-	if f == math.Trunc(f) && math.Abs(f) < 1e15 {
-		text := strconv.FormatFloat(f, 'f', 0, 64)
-		for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
-			text = text[:i] + "," + text[i:]
-		}
-		return text
-	}
-	return strconv.FormatFloat(f, 'g', 4, 64)
 }

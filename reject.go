@@ -132,7 +132,7 @@ func (r *Rejection) appendCause(b []byte) []byte {
 		b = appendDuration(b, ", ", rounded(r.ago, false), " ago")
 	}
 	if c.Rate > 0 {
-		b = append(append(b, "; "...), pacedText(c.Rate, paceWhy[c.Why])...)
+		b = append(append(b, "; "...), pacedText(c.Rate, c.Why.String())...)
 	}
 	return b
 }

@@ -369,15 +369,6 @@ func (l *Limiter) appendServerLocked(all []ServerStats, a *quota.Account, now me
 	return all
 }
 
-// paceWhy says why requests are paced at a rate.
-var paceWhy = [...]string{
-	quota.Asking:   "asking whether it accepts requests again",
-	quota.AsBefore: "as accepted before the refusal",
-	quota.Between:  "between what was refused and what was accepted",
-	quota.Finding:  "growing, because no rate was known",
-	quota.OwnLimit: "the own limit without bursts",
-}
-
 func (l *Limiter) serverStatsLocked(a *quota.Account, now meter.Instant) ServerStats {
 	s := ServerStats{Host: a.Key.Host, Account: a.Key.Account(), For: cmp.Or(a.Apart, a.Example), Refused: uint64(a.Limited)}
 	if held := a.Until(); held > now {
@@ -395,7 +386,7 @@ func (l *Limiter) serverStatsLocked(a *quota.Account, now meter.Instant) ServerS
 	}
 	_, why := a.Pace(now)
 	pace, quotas := a.State(now)
-	s.Pace, s.PaceWhy = pace, paceWhy[why]
+	s.Pace, s.PaceWhy = pace, why.String()
 	for _, q := range quotas {
 		stats := QuotaStats{Name: q.Name, Unit: cmp.Or(q.Unit, "requests"), Limit: q.Limit, Left: q.Left, InFlight: q.InFlight}
 		if q.Reset < meter.Never {

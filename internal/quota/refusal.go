@@ -41,6 +41,17 @@ const (
 	OwnLimit     // the client's own limit, without its bursts
 )
 
+// String returns the reason in words; "": there is no pace.
+func (w Why) String() string {
+	return [...]string{
+		Asking:   "asking whether it accepts requests again",
+		AsBefore: "as accepted before the refusal",
+		Between:  "between what was refused and what was accepted",
+		Finding:  "growing, because no rate was known",
+		OwnLimit: "the own limit without bursts",
+	}[w]
+}
+
 // A standing is what a refusal changes of an account, except for quotas.
 type standing struct {
 	barrier barrier
