@@ -146,6 +146,51 @@ func TestOneLongWaitLowersNoRateThatIsKnown(t *testing.T) {
 	})
 }
 
+// A client knows the rate of its server, and not its burst. A refusal of its first burst and another one by chance lower no rate that is
+// right.
+func TestARefusalOfABurstDoesNotCountBesideTheNext(t *testing.T) {
+	const perSecond = 40
+	for _, asks := range []int{1, 5, 30} {
+		synctest.Test(t, func(t *testing.T) {
+			var (
+				mu      sync.Mutex
+				start   = time.Now()
+				last    = start
+				left    = 8.0
+				until   time.Time // when the wait ends
+				refused int
+				resumed int // accepted in the second to the eleventh second after it
+			)
+			tr, err := throttle.New(serverFunc(func(*http.Request) *http.Response {
+				time.Sleep(100 * time.Millisecond)
+				mu.Lock()
+				defer mu.Unlock()
+				now := time.Now()
+				if until.IsZero() && now.Sub(start) >= 6*time.Second {
+					until = now.Add(time.Duration(asks) * time.Second)
+					return says(429, "Retry-After", fmt.Sprint(asks))
+				}
+				left, last = min(8, left+perSecond*now.Sub(last).Seconds()), now
+				if left < 1 {
+					refused++
+					return says(429, "Retry-After", "1")
+				}
+				left--
+				if since := now.Sub(until); !until.IsZero() && since >= time.Second && since < 11*time.Second {
+					resumed++
+				}
+				return says(200)
+			}), throttle.WithLimit(throttle.TokenBucket(perSecond, time.Second, throttle.Burst(80))))
+			require.NoError(t, err)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(asks+20)*time.Second)
+			defer cancel()
+			pressAll(ctx, tr, 16, to(t, http.MethodGet, api))
+			assert.NotZero(t, refused, "of the first burst")
+			assert.Greater(t, resumed, 380, "of 400, after %d s", asks)
+		})
+	}
+}
+
 // Nothing was accepted before the first refusal. What has waited for it leaves evenly, at a rate that doubles each second.
 func TestWhatWaitedForTheFirstRefusalLeavesEvenly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -39,7 +39,7 @@ const (
 //
 // A client with limits of its own is right about the rate more often than about how many requests may come together. So after a
 // refusal, its requests are sent no faster than the fastest of its limits allows in the mean: for half a minute one by one, and for ten
-// minutes at most three together.
+// minutes at most three together. Its rate is lowered only if such requests are refused twice in a row.
 type pace struct {
 	next   meter.Instant // no request is sent before
 	rate   float64       // per second; 0: there is no pace
@@ -59,6 +59,7 @@ type pace struct {
 	finds  bool          // no rate was known
 	found  int8          // requests that were accepted after the wait since then, up to paceEnough
 	lone   bool          // others were accepted, and only one request was refused before the wait began
+	spaced bool          // the last request that was refused had been sent evenly, at the client's own limit
 	why    Why           // why it began at that rate
 }
 
@@ -174,6 +175,8 @@ func (p *pace) refused(r *refusal, wait int64, end meter.Instant, lately record.
 		p.given, p.from = lately.N, lately.From
 	}
 	sustained, too := p.sustained(counts), p.at(r.sent)
+	spaced := p.spaced
+	p.spaced = r.sent < p.evenly
 	before, known := begin(r.sent, counts, lately)
 	finds := p.finds && p.found < paceEnough
 	switch {
@@ -190,7 +193,7 @@ func (p *pace) refused(r *refusal, wait int64, end meter.Instant, lately record.
 		p.steady = max(p.steady, meter.AddInstant(end, long))
 	case !worked && !isolated: // the server is closed, which shows nothing about its rate
 		p.steady = max(p.steady, end)
-	case own.Rate > 0 && isolated: // its own limit is trusted
+	case own.Rate > 0 && (isolated || !spaced): // its own limit is trusted
 		p.rate = 0
 	case finds && !p.over(r.sent):
 		p.rate, p.steady = max(paceFew, sustained), end

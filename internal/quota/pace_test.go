@@ -190,9 +190,10 @@ func TestPaceAfterARefusal(t *testing.T) {
 		"by a handful, and few before":   {pace{rate: 9, wait: second, finds: true, found: paceEnough - 1, steady: 20 * second, next: 21 * second, from: 12 * second, given: 10, worked: true}, 0, second, paceFew, 22 * second},
 		"its own limit":                  {pace{from: 12 * second, given: 40, worked: true}, 50, second, 50, 22 * second},
 		"its own limit, isolated":        {pace{rate: 9, wait: second, steady: 90 * second, next: 21 * second, waited: second - 1, from: 12 * second, given: 40, worked: true}, 50, second, 50, 22 * second},
-		"its own limit, not isolated":    {pace{rate: 9, wait: second, steady: 90 * second, next: 21 * second, waited: second, from: 12 * second, given: 40, worked: true}, 50, second, 6, 42 * second},
-		"not isolated, and over":         {pace{waited: second, wait: second, from: 12 * second, given: 40, worked: true}, 50, second, 4, 22*second + second/2},
-		"far below what was accepted":    {pace{waited: second, wait: second, from: 12 * second, given: 1000, worked: true}, 50, second, 50, 22*second + second/2},
+		"its own limit, not isolated":    {pace{spaced: true, rate: 9, wait: second, steady: 90 * second, next: 21 * second, waited: second, from: 12 * second, given: 40, worked: true}, 50, second, 6, 42 * second},
+		"its own limit, after a burst":   {pace{rate: 9, wait: second, steady: 90 * second, next: 21 * second, waited: second, from: 12 * second, given: 40, worked: true}, 50, second, 50, 22 * second},
+		"not isolated, and over":         {pace{spaced: true, waited: second, wait: second, from: 12 * second, given: 40, worked: true}, 50, second, 4, 22*second + second/2},
+		"far below what was accepted":    {pace{spaced: true, waited: second, wait: second, from: 12 * second, given: 1000, worked: true}, 50, second, 50, 22*second + second/2},
 	} {
 		p := c.p
 		p.most = c.own
@@ -221,6 +222,7 @@ func TestOneLongWaitDoesNotLowerTheRate(t *testing.T) {
 		own := &Own{Rate: 50, Fastest: 50}
 		sent, end := 10*second, (10+waits[0])*second
 		p.refused(&refusal{at: sent, sent: sent, kind: Refused}, waits[0]*second, end, record.Sum{N: 500}, own)
+		p.spaced = true
 		for i := range int64(1000) {
 			p.accepted(end + i*20*milli)
 		}
