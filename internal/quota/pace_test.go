@@ -104,6 +104,9 @@ func TestAPaceIsPutOffToTheEndOfTheLongestWait(t *testing.T) {
 				a.pace.accepted(end + grows + 2*second)
 				require.InDelta(t, 2*rate, a.pace.at(end+grows+2*second), 1e-9)
 				require.Equal(t, end, a.pace.waited)
+				if end > first {
+					require.Equal(t, end-2*second-c.later, a.pace.wait, "that of the later refusal")
+				}
 				sends(t, g, end, 1)
 				require.Equal(t, end+int64(1e9/rate), g.Ready(end, 0, 1))
 			}
