@@ -19,7 +19,7 @@ type latency struct {
 	n       int         // those to its own requests
 	sample  [64]float32 // of those, each with the same probability
 
-	last    float64 // median of the last round; +Inf: there was none
+	last    float64 // median of the last round; 0: there was none
 	medians lowest  // of the slower of two rounds in a row
 	means   lowest
 
@@ -42,7 +42,7 @@ const (
 
 func newLatency(now instant) latency {
 	none := lowest{math.Inf(1), math.Inf(1), now}
-	return latency{from: now, last: math.Inf(1), medians: none, means: none}
+	return latency{from: now, medians: none, means: none}
 }
 
 // idleMean returns the mean latency of a request on an idle server: half a second at least while too little is known.
