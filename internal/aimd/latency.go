@@ -34,7 +34,7 @@ type latency struct {
 const (
 	leastRound = 16
 	roundTrips = 2    // in a round, at least: of the requests that are sent in a shorter one, mostly the quick ones return in it
-	queueAt    = 1.04 // times the lowest median
+	queueAt    = 1.03 // times the lowest median
 	queueSlack = 0.01 // seconds on top
 	queueToll  = 2
 	cutsAtMost = 4 // cuts in a row that do not lower the latency of a queue; then the service is slower

@@ -342,17 +342,17 @@ func TestAQueueShowsInTwoRounds(t *testing.T) {
 		c.judge(2*second, median, n, 80)
 		return c
 	}
-	assert.Equal(t, 100.0, judged(0, 0.114, 16, Config{}).current)
-	c := judged(0, 0.1141, 16, Config{})
+	assert.Equal(t, 100.0, judged(0, 0.113, 16, Config{}).current)
+	c := judged(0, 0.1131, 16, Config{})
 	assert.InDelta(t, 0.85*80, c.current, 1e-9)
 	assert.InDelta(t, 80, c.ceiling, 1e-9)
 	assert.InDelta(t, 0.97*80, c.latency.goal, 1e-9)
-	assert.InDelta(t, 2+0.0141/0.15, seconds(c.latency.clear), 1e-8)
+	assert.InDelta(t, 2+0.0131/0.15, seconds(c.latency.clear), 1e-8)
 	assert.Equal(t, c.latency.clear, c.heldUntil)
 	assert.Equal(t, 2.0, c.toll)
 
 	lowest := 0.1 // a variable, because constants have more digits
-	most := 1.04*lowest*math.Exp(3*1.57*0.5/4) + 0.01
+	most := 1.03*lowest*math.Exp(3*1.57*0.5/4) + 0.01
 	assert.Equal(t, 100.0, judged(0.5, most, 16, Config{}).current, "three standard errors of the median")
 	assert.Less(t, judged(0.5, most+1e-9, 16, Config{}).current, 100.0)
 
