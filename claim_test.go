@@ -209,7 +209,8 @@ func playClaims(t *testing.T, round time.Duration, r *rand.Rand) {
 func sendClaimed(t *testing.T, by []*throttle.Transport, c *claimed) (sent int) {
 	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), takesKey{}, c.takes))
 	defer cancel()
-	waits := time.AfterFunc(c.until-c.at, cancel)
+	waits := time.NewTimer(c.until - c.at)
+	defer waits.Stop()
 	req, err := http.NewRequestWithContext(throttle.ContextWithCost(ctx, c.cost, "tokens"), http.MethodGet, "http://api.example.com/", nil)
 	assert.NoError(t, err)
 	claim := throttle.NewClaim(-1)
@@ -221,8 +222,12 @@ func sendClaimed(t *testing.T, by []*throttle.Transport, c *claimed) (sent int) 
 	claim.Seal()
 	select {
 	case <-claim.Done():
-		waits.Stop()
-	case <-ctx.Done():
+	case <-waits.C:
+		select {
+		case <-claim.Done(): // at this very instant, as the model has it
+		default:
+			cancel()
+		}
 	}
 	sent = -1
 	for i, ticket := range tickets {
