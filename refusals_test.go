@@ -103,91 +103,68 @@ func TestOneRefusalCostsItsWait(t *testing.T) {
 	}
 }
 
-// A server with a bucket refuses without a word, so its clients go to and fro about its limit. Then one refusal asks for a long wait. What
-// was accepted before is worth more than that.
-func TestOneLongWaitLowersNoRateThatIsKnown(t *testing.T) {
-	const (
-		perSecond, burst = 40, 4
-		age, asks        = 10 * time.Minute, 30
-	)
+// A crossed is a server with a bucket of 40 requests a second. At an age, it refuses one request by chance, and asks for a wait.
+type crossed struct {
+	burst float64
+	says  []string // headers of its other refusals
+	age   time.Duration
+	asks  time.Duration
+}
+
+// press has 16 callers send requests until 15 s after that wait. It returns how many the bucket refused, and how many it accepted in the
+// second to the eleventh second after the wait.
+func (c crossed) press(t *testing.T, opts ...throttle.Option) (refused, resumed int) {
 	synctest.Test(t, func(t *testing.T) {
 		var (
-			mu      sync.Mutex
-			start   = time.Now()
-			last    = start
-			left    = float64(burst)
-			until   time.Time // when the wait ends
-			resumed int       // accepted in the second to the eleventh second after it
+			mu    sync.Mutex
+			start = time.Now()
+			last  = start
+			left  = c.burst
+			until time.Time // when the wait ends
 		)
 		tr, err := throttle.New(serverFunc(func(*http.Request) *http.Response {
 			time.Sleep(50 * time.Millisecond)
 			mu.Lock()
 			defer mu.Unlock()
 			now := time.Now()
-			if until.IsZero() && now.Sub(start) >= age {
-				until = now.Add(asks * time.Second)
-				return says(429, "Retry-After", fmt.Sprint(asks))
+			if until.IsZero() && now.Sub(start) >= c.age {
+				until = now.Add(c.asks)
+				return says(429, "Retry-After", fmt.Sprint(c.asks.Seconds()))
 			}
-			left, last = min(burst, left+perSecond*now.Sub(last).Seconds()), now
+			left, last = min(c.burst, left+40*now.Sub(last).Seconds()), now
 			if left < 1 {
-				return says(429)
+				refused++
+				return says(429, c.says...)
 			}
 			left--
 			if since := now.Sub(until); !until.IsZero() && since >= time.Second && since < 11*time.Second {
 				resumed++
 			}
 			return says(200)
-		}))
+		}), opts...)
 		require.NoError(t, err)
-		ctx, cancel := context.WithTimeout(t.Context(), age+(asks+15)*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), c.age+c.asks+15*time.Second)
 		defer cancel()
 		pressAll(ctx, tr, 16, to(t, http.MethodGet, api))
-		assert.Greater(t, resumed, 240, "of 400")
 	})
+	return refused, resumed
+}
+
+// A server with a bucket refuses without a word, so its clients go to and fro about its limit. Then one refusal asks for a long wait. What
+// was accepted before is worth more than that.
+func TestOneLongWaitLowersNoRateThatIsKnown(t *testing.T) {
+	_, resumed := crossed{burst: 4, age: 10 * time.Minute, asks: 30 * time.Second}.press(t)
+	assert.Greater(t, resumed, 240, "of 400")
 }
 
 // A client knows the rate of its server, and not its burst. A refusal of its first burst and another one by chance lower no rate that is
 // right.
 func TestARefusalOfABurstDoesNotCountBesideTheNext(t *testing.T) {
-	const perSecond = 40
-	for _, asks := range []int{1, 5, 30} {
-		synctest.Test(t, func(t *testing.T) {
-			var (
-				mu      sync.Mutex
-				start   = time.Now()
-				last    = start
-				left    = 8.0
-				until   time.Time // when the wait ends
-				refused int
-				resumed int // accepted in the second to the eleventh second after it
-			)
-			tr, err := throttle.New(serverFunc(func(*http.Request) *http.Response {
-				time.Sleep(100 * time.Millisecond)
-				mu.Lock()
-				defer mu.Unlock()
-				now := time.Now()
-				if until.IsZero() && now.Sub(start) >= 6*time.Second {
-					until = now.Add(time.Duration(asks) * time.Second)
-					return says(429, "Retry-After", fmt.Sprint(asks))
-				}
-				left, last = min(8, left+perSecond*now.Sub(last).Seconds()), now
-				if left < 1 {
-					refused++
-					return says(429, "Retry-After", "1")
-				}
-				left--
-				if since := now.Sub(until); !until.IsZero() && since >= time.Second && since < 11*time.Second {
-					resumed++
-				}
-				return says(200)
-			}), throttle.WithLimit(throttle.TokenBucket(perSecond, time.Second, throttle.Burst(80))))
-			require.NoError(t, err)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(asks+20)*time.Second)
-			defer cancel()
-			pressAll(ctx, tr, 16, to(t, http.MethodGet, api))
-			assert.NotZero(t, refused, "of the first burst")
-			assert.Greater(t, resumed, 380, "of 400, after %d s", asks)
-		})
+	for _, asks := range []time.Duration{time.Second, 5 * time.Second, 30 * time.Second} {
+		refused, resumed := crossed{burst: 8, says: []string{"Retry-After", "1"}, age: 6 * time.Second, asks: asks}.press(t,
+			throttle.WithLimit(throttle.TokenBucket(40, time.Second, throttle.Burst(80))))
+		assert.NotZero(t, refused, "of the first burst")
+		assert.Greater(t, resumed, 380, "of 400, after %v", asks)
 	}
 }
 

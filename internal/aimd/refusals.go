@@ -28,7 +28,7 @@ func (c *controller) throttled(now instant, retryAfter int64) {
 	if retryAfter <= 0 {
 		spared = c.ceiling == 0
 	}
-	again := c.asked && c.paused > 0 // after a pause, and not after a silence, which the server did not ask for
+	afterPause := c.asked && c.paused > 0 // and not after a silence, which the server did not ask for
 	c.spared, c.asked = spared, retryAfter > 0
 	switch {
 	case retryAfter > 0 && c.paused > 0 && c.worked == 0: // nothing was accepted since the last refusal, so it is of the same event
@@ -41,7 +41,7 @@ func (c *controller) throttled(now instant, retryAfter int64) {
 	case retryAfter <= 0:
 		c.bare(now, CauseThrottled)
 	default:
-		c.touched(now, retryAfter, again)
+		c.touched(now, retryAfter, afterPause)
 	}
 	if retryAfter > 0 {
 		c.cycled(meter.AddInstant(now, retryAfter))
@@ -50,9 +50,9 @@ func (c *controller) throttled(now instant, retryAfter int64) {
 
 // touched cuts the rate after a refusal with Retry-After. The first may have any reason, and costs little: the rate falls to what was
 // accepted lately, and grows again. Caution is for those that are repeated: each would cost another pause.
-func (c *controller) touched(now instant, retryAfter int64, again bool) {
+func (c *controller) touched(now instant, retryAfter int64, afterPause bool) {
 	p, active := seconds(retryAfter), max(0.001, seconds(now-c.workedFrom))
-	again = again && active < repeated*p
+	again := afterPause && active < repeated*p
 	quick := again && retryAfter <= 2*c.paused && p > active/2 // as long as the last, and soon after it
 	row := quick && c.quick
 	c.quick = quick
