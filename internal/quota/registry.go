@@ -165,7 +165,7 @@ func (r *Registry) ApplyUngated(key *Key, rep *Report, unseen Unseen, now meter.
 	if rep.Hints.After == nil {
 		g.Sent()
 	}
-	if a.sent == 0 {
+	if unseen.Before.Last() > 0 {
 		a.Sofar(unseen.Before.Without(float64(unseen.Since + 1))) // their responses have not come
 	}
 	rep.Number = a.sent - unseen.Since
