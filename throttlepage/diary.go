@@ -105,7 +105,7 @@ func (d *diary) noteHolds(e event, first, last *sample, from source, names namin
 		}
 		e.detail = ""
 		if longest.Host != "" {
-			e.detail = fmt.Sprintf("%s asks to wait for %s", names(longest.Host), duration(longest.HeldUntil.Sub(last.at)))
+			e.detail = names(longest.Host) + " " + serverHold(&longest, last.at)
 		}
 		d.add(e)
 	}

@@ -187,7 +187,7 @@ func TestEventsHaveTheirTime(t *testing.T) {
 			"00:00:45 the store of limit “x” is unreachable: " + assert.AnError.Error(),
 			"00:00:40 1 request refused by i",
 			"00:00:30–00:00:40 7 requests refused by h",
-			"00:00:35 1 hold set by a server: h asks to wait for 30 s",
+			"00:00:35 1 hold set by a server: h is held for 30 s",
 			"00:00:35 1 request refused by servers",
 			"00:00:30 limit “x” 20/s → 10/s: throttled",
 			"00:00:25 1 request rejected by limit “x”: max wait",

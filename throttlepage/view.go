@@ -292,11 +292,7 @@ func (c change) drains() string {
 // heldBy returns which server, or which limit without keys, is held and for how long.
 func (l *watched) heldBy(w *selection, now time.Time) string {
 	if len(w.servers) > 0 && w.servers[0].HeldUntil.After(now) { // the longest is first
-		does := "is held for"
-		if last := w.servers[0].Last; last != nil && last.Until.After(now) {
-			does = "asks to wait for"
-		}
-		return fmt.Sprintf("%s %s %s", w.servers[0].Host, does, duration(w.servers[0].HeldUntil.Sub(now)))
+		return w.servers[0].Host + " " + serverHold(&w.servers[0], now)
 	}
 	for _, li := range l.last().limits {
 		if !li.Keyed && li.HeldUntil.After(now) {
@@ -304,6 +300,15 @@ func (l *watched) heldBy(w *selection, now time.Time) string {
 		}
 	}
 	return ""
+}
+
+// serverHold returns for how long a server is held, and whether it asked for that.
+func serverHold(s *throttle.ServerStats, now time.Time) string {
+	does := "is held for "
+	if s.Last != nil && s.Last.Until.After(now) {
+		does = "asks to wait for "
+	}
+	return does + duration(s.HeldUntil.Sub(now))
 }
 
 func (l *watched) limitView(i int, li *throttle.LimitStats, c change, now time.Time) limitView {
