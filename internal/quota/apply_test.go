@@ -300,18 +300,18 @@ func TestTheFirstResponseKnowsHowManyWereAcceptedBefore(t *testing.T) {
 		r := NewRegistry(10, 1)
 		var unseen Unseen
 		for range before + 1 { // with the one that is refused
-			unseen.Before.Add(second, 1)
+			unseen.Before.Add(0, 1)
 		}
-		g, _ := r.ApplyUngated(at("h", 1), &Report{Reading: refusing(10 * time.Second).Read(3 * second)}, unseen, 3*second)
+		g, _ := r.ApplyUngated(at("h", 1), &Report{Reading: refusing(10 * time.Second).Read(2 * second)}, unseen, 2*second)
 		require.InDelta(t, rate, g.Account.pace.rate, 1e-9, "the pace after the hold")
 	}
 	r := NewRegistry(10, 1)
 	var before record.Record
 	for range 601 {
-		before.Add(second, 1)
+		before.Add(0, 1)
 	}
-	g, _ := r.ApplyUngated(at("h", 1), &Report{Reading: (&Hints{}).Read(3 * second)}, Unseen{Before: before}, 3*second)
-	r.ApplyUngated(at("h", 1), &Report{Reading: refusing(10 * time.Second).Read(3 * second)}, Unseen{}, 3*second)
+	g, _ := r.ApplyUngated(at("h", 1), &Report{Reading: (&Hints{}).Read(2 * second)}, Unseen{Before: before}, 2*second)
+	r.ApplyUngated(at("h", 1), &Report{Reading: refusing(10 * time.Second).Read(2 * second)}, Unseen{}, 2*second)
 	require.InDelta(t, 300, g.Account.pace.rate, 1e-9, "after another response that comes before a request has passed a gate")
 	r = NewRegistry(10, 1)
 	g = sent(r, at("h", 1), 0, 600)

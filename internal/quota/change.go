@@ -35,6 +35,6 @@ type Moved struct {
 
 // Unseen are the requests that passed no gate, because no server had sent hints when they left. They may have gone to any server.
 type Unseen struct {
-	Before record.Record // were sent before the response came
+	Before record.Record // were sent before the first response with hints; of later responses, the zero Record
 	Since  int64         // have left since the request of the report
 }

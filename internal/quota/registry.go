@@ -8,6 +8,7 @@ import (
 
 	"github.com/httpthrottle/throttle/internal/keep"
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/record"
 )
 
 // A Registry has the hosts of which a client knows what they reported, with their accounts and gates. It bounds how much is kept,
@@ -165,7 +166,7 @@ func (r *Registry) ApplyUngated(key *Key, rep *Report, unseen Unseen, now meter.
 	if rep.Hints.After == nil {
 		g.Sent()
 	}
-	if unseen.Before.Last() > 0 {
+	if unseen.Before != (record.Record{}) {
 		a.Sofar(unseen.Before.Without(float64(unseen.Since + 1))) // their responses have not come
 	}
 	rep.Number = a.sent - unseen.Since
