@@ -145,6 +145,9 @@ func (x touch) play(now instant) *controller {
 	k := newController(Config{Initial: 100}, 0, 1)
 	k.ceiling, k.workedFrom, k.worked, k.paused, k.quick = x.ceiling, now-nanos(x.active), x.worked, x.paused, x.quick
 	k.asked, k.accepted = x.paused > 0, meter.MeanRate{Value: x.lately, At: now}
+	if x.worked > 0 {
+		k.okAt = now
+	}
 	k.throttled(now, x.pause)
 	return k
 }
@@ -206,6 +209,70 @@ func TestARepeatedRefusalWithAPauseLeavesWhatTheServerGave(t *testing.T) {
 }
 
 // A refusal that comes when hardly anything was accepted says little of the limit until that happens again.
+// A server that delays requests accepts them late, and refuses at once what it has no room for. So each response to an accepted request may
+// come after the next pause has begun, and the refusals are no event that lasts.
+func TestWhatIsAcceptedLateEndsAnEventOfRefusals(t *testing.T) {
+	const now = 1000 * second
+	for okAt, want := range map[instant]float64{now - second - 1: 100, now - second: 72} {
+		k := newController(Config{Initial: 100}, 0, 1)
+		k.ceiling, k.workedFrom, k.paused, k.asked, k.spared, k.okAt = 200, now-second, second, true, true, okAt
+		k.accepted = meter.MeanRate{Value: 3, At: now}
+		k.throttled(now, second)
+		assert.InDelta(t, want, k.current, 10)
+	}
+	assert.Less(t, delayed(t), 0.05, "refused by a server that works on one request at a time, and lets five wait")
+}
+
+// delayed returns the share that a server refuses which answers three requests a second, one after the other, of which five may wait.
+func delayed(t *testing.T) float64 {
+	t.Helper()
+	const work, back = second / 3, 20 * second / 1000
+	type response struct {
+		at instant
+		t  ticket
+		ok bool
+	}
+	k := newController(Config{}, 0, 1)
+	var waiting []response
+	var next, free instant
+	sent, refused := 0, 0
+	for now := instant(0); now < 600*second; now += second / 1000 {
+		for len(waiting) > 0 {
+			i := 0
+			for j := range waiting {
+				if waiting[j].at < waiting[i].at {
+					i = j
+				}
+			}
+			r := waiting[i]
+			if r.at > now {
+				break
+			}
+			waiting = append(waiting[:i], waiting[i+1:]...)
+			if r.ok {
+				k.result(now, r.t, OK, time.Duration(now-r.t.at), 0)
+			} else {
+				k.result(now, r.t, Throttled, time.Duration(now-r.t.at), time.Second)
+			}
+		}
+		if k.gate(now) > now || next > now {
+			continue
+		}
+		sent++
+		r := response{at: now + back, t: k.send(now, 1)}
+		if free-now <= 5*work {
+			free = max(free, now) + work
+			r.at, r.ok = free+back, true
+		} else {
+			refused++
+		}
+		waiting = append(waiting, r)
+		next = now + nanos(1/k.rate(now))
+	}
+	require.Greater(t, sent-refused, 600*3*85/100)
+	return float64(refused) / float64(sent)
+}
+
 func TestAHandfulIsNoEvidence(t *testing.T) {
 	const now = 1000 * second
 	for _, pause := range []int64{0, second, 30 * second} {
@@ -267,7 +334,7 @@ func TestASilenceIsNoPauseThatTheServerAskedFor(t *testing.T) {
 	x := touch{ceiling: 200, active: 4, worked: 400, lately: 100, paused: 5 * second, pause: 5 * second}
 	assert.Greater(t, x.play(now).heldUntil, now)
 	k := newController(Config{Initial: 100}, 0, 1)
-	k.ceiling, k.workedFrom, k.worked, k.paused = 200, now-4*second, 400, 5*second
+	k.ceiling, k.workedFrom, k.worked, k.okAt, k.paused = 200, now-4*second, 400, now, 5*second
 	k.accepted = meter.MeanRate{Value: 100, At: now}
 	k.throttled(now, 5*second)
 	assert.Equal(t, now, k.heldUntil)
