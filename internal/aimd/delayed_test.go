@@ -15,7 +15,7 @@ import (
 // come after the next pause has begun, and the refusals are no event that lasts.
 func TestWhatIsAcceptedLateEndsAnEventOfRefusals(t *testing.T) {
 	const now = 1000 * second
-	for okAt, want := range map[instant]float64{now - second - 1: 100, now - second: 0.99 * 64} {
+	for okAt, want := range map[instant]float64{now - second: 100, now - second + 1: 0.99 * 64} { // a silence ends with an accepted response
 		k := newController(Config{Initial: 100}, 0, 1)
 		k.ceiling, k.workedFrom, k.paused, k.asked, k.spared, k.okAt = 200, now-second, second, true, true, okAt
 		k.accepted = meter.MeanRate{Value: 3, At: now}

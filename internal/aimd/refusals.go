@@ -31,7 +31,7 @@ func (c *controller) throttled(now instant, retryAfter int64) {
 	afterPause := c.asked && c.paused > 0 // and not after a silence, which the server did not ask for
 	c.spared, c.asked = spared, retryAfter > 0
 	switch {
-	case retryAfter > 0 && c.paused > 0 && c.okAt < c.workedFrom: // no accepted response came since the pause, so it is of the same event
+	case retryAfter > 0 && c.paused > 0 && c.okAt <= c.workedFrom: // no accepted response came after it: the event lasts
 		c.cutAt = now
 		c.forgetResponses()
 	case spared && !before: // no evidence of where the limit is, until it happens again
