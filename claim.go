@@ -15,13 +15,14 @@ import (
 // every request.
 func (t *Transport) TryRoundTrip(req *http.Request) (resp *http.Response, sent bool, err error) {
 	t.mustBeMade()
+	at := unsent // if a function of the user panics, the body is closed
+	defer func() { t.leave(req, at) }()
 	o := overridesOf(req.Context())
 	if t.limiter.dry || t.isExempt(o, req) {
+		at = elsewhere
 		resp, err = t.RoundTrip(req)
 		return resp, true, err
 	}
-	at := elsewhere
-	defer func() { t.leave(req, at) }()
 	r := limiter.Request{User: t.user, Context: req.Context()}
 	granted := false
 	if t.isHinted() {
@@ -32,6 +33,7 @@ func (t *Transport) TryRoundTrip(req *http.Request) (resp *http.Response, sent b
 		granted = limiter.Ended(r.Context, req.Cancel) == nil && t.limiter.core.Now(&r, nil)
 	}
 	if !granted {
+		at = elsewhere
 		return nil, false, nil
 	}
 	resp, _, err = t.send(o, req, &r, &at)

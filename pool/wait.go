@@ -39,6 +39,14 @@ func (w *wait) wait(set *set) (by *member, resp *http.Response, err error) {
 		within = max(0, within-(w.pool.now()-w.start))
 	}
 	w.claim = throttle.NewClaim(within)
+	var at *place
+	ended := false
+	defer func() {
+		if !ended { // a function of the user has panicked
+			closeBody(w.req)
+		}
+		w.leave(at)
+	}()
 	for i, m := range set.members {
 		if w.tier.mask.has(i) {
 			w.enter(m)
@@ -46,12 +54,11 @@ func (w *wait) wait(set *set) (by *member, resp *http.Response, err error) {
 	}
 	w.claim.Seal()
 	if err := w.await(set); err != nil {
-		w.leave(nil)
-		closeBody(w.req)
 		return nil, nil, err
 	}
 	at, granted := w.decided()
 	w.leave(at)
+	ended = true
 	switch {
 	case granted:
 		resp, err = w.pool.redeem(at, w.req)
