@@ -221,12 +221,21 @@ func (t *Transport) settleByHeaders(req *http.Request, resp *http.Response, r *l
 			c.Kept = !policy.untilHeaders && !isEmpty(req, resp)
 			slots = slots || c.Kept
 		case policy.costAt == nil:
-		case !isEmpty(req, resp) && isJSON(resp):
-			c.ByBody = true
-			costs++
-		case policy.costBy != nil:
-			if cost, ok := policy.costBy(resp, policy.costAt.None()); ok {
-				t.limiter.settleWith(r, i, cost, a)
+		default:
+			inBody := hasContent(req, resp) && isJSON(resp)
+			if inBody && codingOf(resp.Header) == plain {
+				c.ByBody = true
+				costs++
+				continue
+			}
+			if policy.costBy != nil {
+				if cost, ok := policy.costBy(resp, policy.costAt.None()); ok {
+					t.limiter.settleWith(r, i, cost, a)
+					continue
+				}
+			}
+			if inBody {
+				t.unread(req, resp, c.Limit())
 			}
 		}
 	}
@@ -287,15 +296,8 @@ const (
 	amazonStream = "application/vnd.amazon.eventstream"
 )
 
-// isJSON reports whether the body of a response may hold JSON, or a stream of it: its type is one of these or missing, and it
-// is not compressed.
+// isJSON reports whether the body of a response may hold JSON, or a stream of it, once it is decoded: its type is one of these or missing.
 func isJSON(resp *http.Response) bool {
-	if resp.StatusCode == http.StatusSwitchingProtocols {
-		return false
-	}
-	if c := resp.Header.Get("Content-Encoding"); c != "" && !strings.EqualFold(c, "identity") {
-		return false
-	}
 	kind := mediaType(resp)
 	return kind == "" || kind == eventStream || kind == amazonStream || strings.Contains(kind, "json")
 }

@@ -365,6 +365,14 @@ func (o *observer) retuned(e RetuneEvent) {
 		slog.String("key", e.Key), slog.String("reason", e.Reason.Label()), slog.Float64("old", e.Old), slog.Float64("new", e.New))
 }
 
+// unread warns that a limit cannot read a body.
+func (o *observer) unread(ctx context.Context, limit, host, encoding string) {
+	if o.log != nil {
+		o.log.LogAttrs(ctx, slog.LevelWarn, "throttle: a compressed response body cannot be read: delete Accept-Encoding from the requests, so that net/http decompresses",
+			slog.String("limit", limit), slog.String("host", host), slog.String("content_encoding", encoding))
+	}
+}
+
 // guesses warns that processes guess their shares of limits in an outage.
 func (o *observer) guesses(limits []string) {
 	if o.log != nil {

@@ -196,7 +196,7 @@ func (t *Transport) mayHint(req *http.Request, resp *http.Response, granted mete
 	case t.noHints || !t.sampler.reads(host, granted) && !t.limiter.core.HasHints.Load() && !t.readsAll || len(resp.Header) == 0:
 		return false
 	}
-	return !t.hints.Silent(host, resp.StatusCode, resp.Header)
+	return !t.hints.Silent(host, resp.StatusCode, decodedHeader(resp.Header))
 }
 
 // mayBeLocal reports whether a response may have been made by a Transport, which does so for a copy of the request.
@@ -254,15 +254,15 @@ func (t *Transport) readHints(req *http.Request, resp *http.Response) (*quota.Hi
 	if resp == nil || t.noHints && resp.StatusCode < 400 {
 		return nil, nil
 	}
-	host := hostOf(req)
-	if t.hints.Silent(host, resp.StatusCode, resp.Header) {
+	host, header := hostOf(req), decodedHeader(resp.Header)
+	if t.hints.Silent(host, resp.StatusCode, header) {
 		if b := meaningOf(resp.StatusCode).bare; b != quota.NotBare && !t.noHints {
 			return &quota.Hints{Status: resp.StatusCode, Bare: b, Given: t.sampler.gave(host)}, nil
 		}
 		return nil, nil
 	}
 	now := time.Now()
-	signal := t.hints.Parse(host, resp.StatusCode, resp.Header, nil, now)
+	signal := t.hints.Parse(host, resp.StatusCode, header, nil, now)
 	if signal.Limited {
 		t.refused(req.Context(), ByHost(req), resp.StatusCode, signal.Wait.Value)
 	}
@@ -273,14 +273,19 @@ func (t *Transport) readHints(req *http.Request, resp *http.Response) (*quota.Hi
 	if b := meaningOf(resp.StatusCode).bare; !signal.Limited && !signal.NotLimited && (b != quota.Forbidden || len(signal.Buckets) == 0) {
 		w.Bare, w.Given = b, t.sampler.gave(host)
 	}
-	var more *bodyHints
-	if hasContent(req, resp) && (t.hints.WantsBody(host, resp.StatusCode, resp.Header) || t.units && signal.Limited && isJSON(resp) && mediaType(resp) != eventStream) {
-		more = &bodyHints{
-			transport: t, ctx: req.Context(), gate: t.gateOf(req), at: now, host: host, status: resp.StatusCode, header: resp.Header.Clone(), signal: signal, hints: w, doubts: new(limiter.Doubts),
-		}
-		w.Final = nil // until the body says why
+	if !hasContent(req, resp) || !t.hints.WantsBody(host, resp.StatusCode, header) && !(t.units && signal.Limited && isJSON(resp) && mediaType(resp) != eventStream) {
+		return w, nil
 	}
-	return w, more
+	code := codingOf(resp.Header)
+	if code == unreadable {
+		t.unread(req, resp, t.limiter.core.Gate)
+		return w, nil
+	}
+	w.Final = nil // until the body says why
+	return w, &bodyHints{
+		transport: t, ctx: req.Context(), gate: t.gateOf(req), at: now, host: host, status: resp.StatusCode, header: header.Clone(), gzipped: code == gzipped,
+		signal: signal, hints: w, doubts: new(limiter.Doubts),
+	}
 }
 
 // refused counts and reports that a server refused a request because of a limit.
@@ -350,6 +355,7 @@ type bodyHints struct {
 	host      string
 	status    int
 	header    http.Header // a copy, because the caller may change the original
+	gzipped   bool        // so begin is
 	signal    headers.Signal
 	hints     *quota.Hints // of the headers, as they were reported
 	doubts    *limiter.Doubts
@@ -370,9 +376,12 @@ func (m *bodyHints) report() {
 		return
 	}
 	t := m.transport
-	signal := m.signal
-	if len(m.begin) > 0 {
-		signal = t.hints.Parse(m.host, m.status, m.header, m.begin, m.at)
+	signal, text := m.signal, m.begin
+	if m.gzipped {
+		text = gunzip(text, headers.BodyBytes)
+	}
+	if len(text) > 0 {
+		signal = t.hints.Parse(m.host, m.status, m.header, text, m.at)
 	}
 	switch {
 	case signal.Final:

@@ -140,6 +140,10 @@ type LimitStats struct {
 	Holds     uint64         `json:"holds"`     // holds set
 	Retunes   Counts[Cause]  `json:"retunes"`   // changes of learned rates
 	Evicted   uint64         `json:"evicted"`   // keys forgotten before they were full again, to make room
+
+	// Unread counts the responses whose body it needs and could not read, because the body is compressed: usually the request had an
+	// Accept-Encoding, without which net/http decompresses the body. The limit "server" needs what a dialect says of a body.
+	Unread uint64 `json:"unread,omitzero"`
 }
 
 // Waits is a histogram of the waits of the requests that had to wait.
@@ -170,7 +174,7 @@ func (l *Limiter) limitStatsLocked(li *bucket.Limit, now meter.Instant) LimitSta
 	s := LimitStats{
 		Name: li.Name, Kind: l.policyOf(li).kind.name, Keyed: li.Keyed || li.Gates, Waiting: c.Waiting, InFlight: li.InFlight(),
 		Granted: c.Granted, Undone: c.Undone, Delayed: c.Delayed, Canceled: c.Canceled, Rejected: countsOf[Reason](c.Refused[:]), Waits: Waits(c.Waits),
-		Charged: c.Charged, Returned: c.Returned, Estimated: c.Estimated, Settled: c.Settled, Holds: c.Holds, Retunes: countsOf[Cause](c.Retunes[:]), Evicted: c.Evicted,
+		Charged: c.Charged, Returned: c.Returned, Estimated: c.Estimated, Settled: c.Settled, Holds: c.Holds, Retunes: countsOf[Cause](c.Retunes[:]), Evicted: c.Evicted, Unread: c.Unread,
 	}
 	if b := li.Single; b != nil {
 		s.Capacity = b.Capacity()

@@ -12,7 +12,7 @@ type limitCounts struct {
 	Estimated, Settled         uint64 // what settled requests were charged at first, and what they did cost
 	Ended                      uint64 // of granted: requests that are not in flight any more, where that counts
 	Undone, Delayed, Canceled  uint64
-	Holds, Evicted             uint64
+	Holds, Evicted, Unread     uint64
 	Waiting                    int
 	Waits                      WaitCounts
 	Refused                    [Reasons]uint64

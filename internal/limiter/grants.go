@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
@@ -86,6 +87,14 @@ func (l *Core) undoneLocked(r *Request, now meter.Instant) {
 func (l *Core) refundLocked(r *Request, c *Charge, now meter.Instant) {
 	l.payForGhostLocked(r, c, now)
 	l.giveBackLocked(c.Bucket, c.Paid, now, c.Cost)
+}
+
+// CountUnread counts a response whose body a limit needed and that could not be read. It reports whether it was the first.
+func (l *Core) CountUnread(li *bucket.Limit) (first bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	li.Counts.Unread++
+	return li.Counts.Unread == 1
 }
 
 // CountRefusal counts a refusal of a server.
