@@ -40,8 +40,8 @@
 //     arrival, and again after a hold, a new rate or a debt. The expected wait is exact for a queue with one limit (for a window,
 //     with costs of 1), and a lower bound otherwise. For [Adaptive] and [AdaptiveInFlight] it includes only holds, and what
 //     AIMD.Max and Concurrency.Max imply.
-//   - Never more than burst + rate·t, counted from any instant at which the queue was empty, under any interleaving. Refunds and
-//     corrections create no tokens.
+//   - Never more than burst + rate·t in one process, counted from any instant at which the queue was empty, under any interleaving.
+//     Refunds and corrections create no tokens.
 //   - Exact to the nanosecond. Balances are integers; the k-th grant of n per period is due at start + ⌈k·period/n⌉. A late timer
 //     costs no throughput: a request that became due within the last 20 ms is charged at the instant at which it was due. If a timer
 //     is later than that, the time beyond 20 ms is lost. Windows always use the actual instant.

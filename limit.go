@@ -347,8 +347,8 @@ func Settle(f SettleFunc) LimitOption {
 //
 // The charge stays if no number is found, or if the body is closed before each path had a number. So if a figure grows during a
 // stream, do not name the place where it appears first. It also stays if the Content-Type is neither JSON nor one of these streams
-// nor missing, or if the body is compressed; net/http decompresses unless the caller asked for compression. If the limit also has
-// [Settle], that is applied first.
+// nor missing, or if the body is compressed, which [LimitStats] counts as Unread: net/http decompresses unless the request has an
+// Accept-Encoding. If the limit also has [Settle], that is applied first.
 func SettleJSON(paths ...string) LimitOption {
 	return limitOption{text: "SettleJSON", fits: (*kind).spends, shared: true, apply: func(l *Limit) {
 		l.settleJSON("SettleJSON", nil, paths)

@@ -138,6 +138,9 @@ func WithAdaptiveInFlight(configs ...Concurrency) Option {
 // empty quota or by a problem document ([headers.Problem]), stops only requests of that quota. [Fraction] also leaves a part of a
 // server's quotas to others; of several limits, the smallest fraction counts.
 //
+// What a dialect reads in a body is found while the caller reads it: the first 4 KiB are kept. A body in gzip is decoded for that, up to
+// 4 KiB of text; the caller gets it as it is. Bodies in other codings are not read; see Unread of [LimitStats].
+//
 // At most 32 quotas are kept of requests that are counted together, and at most 64 such groups of a host and set of keys.
 //
 // Without this option, and until a server first sends rate-limit information, the headers of successful responses are read at a
@@ -312,7 +315,8 @@ func WithHooks(h Hooks) Option {
 }
 
 // WithLogger logs rejections and holds at level Warn, and waits and changes of an adaptive rate at level Info. It logs at most
-// one line a second of each kind and reason, with the number of lines that were suppressed. The default is to log nothing.
+// one line a second of each kind and reason, with the number of lines that were suppressed. At level Warn it also logs, once for each
+// limit, that the limit cannot read a response because it is compressed. The default is to log nothing.
 func WithLogger(log *slog.Logger) Option {
 	return option{ofBoth, "WithLogger", func(c *config) {
 		c.log = log

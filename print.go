@@ -83,6 +83,9 @@ func (s LimitStats) String() string {
 	if s.Keyed {
 		text += fmt.Sprintf(", %d keys", s.Keys)
 	}
+	if s.Unread > 0 {
+		text += fmt.Sprintf(", %d compressed responses unread", s.Unread)
+	}
 	return text + heldText(s.HeldUntil)
 }
 

@@ -267,3 +267,18 @@ func TestNoLimiterAtAll(t *testing.T) {
 	assert.Contains(t, get(p, "/").Body.String(), "There is no Limiter to show.")
 	assert.JSONEq(t, "[]", get(p, "/state.json").Body.String())
 }
+
+// A limit that cannot read bodies is marked, and what helps is its title; also the limit "server", of which nothing else is known.
+func TestLimitThatCannotReadBodiesIsMarked(t *testing.T) {
+	for name, limit := range map[string]throttle.LimitStats{"tpm": {Name: "tpm", Kind: "bucket", Unread: 2}, "server": {Name: "server", Kind: "server", Unread: 2}} {
+		p := newPage(map[string]source{"github": &fake{limits: []throttle.LimitStats{limit}}})
+		for part, text := range all(t, p) {
+			if part == "state" {
+				assert.Contains(t, text, `"unread": 2`)
+				continue
+			}
+			assert.Contains(t, text, "2 compressed responses unread", "%s of %s", part, name)
+			assert.Equal(t, part != "text", strings.Contains(text, "delete Accept-Encoding"), "%s of %s", part, name)
+		}
+	}
+}

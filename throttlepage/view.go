@@ -97,6 +97,7 @@ type limitView struct {
 	P50, P90         string // of the waits of all requests, those that did not wait included
 	Rejected         string
 	Held             string
+	Unread           string // how many responses
 }
 
 type serverView struct {
@@ -143,7 +144,7 @@ func (l *watched) view(now time.Time, w *selection) limiterView {
 		v.Charts = "last " + duration(rounded(d))
 	}
 	for i := range last.limits {
-		if li := &last.limits[i]; li.Kind != throttle.KindNone && (li.Kind != serverLimit || len(w.servers) > 0) {
+		if li := &last.limits[i]; li.Kind != throttle.KindNone && (li.Kind != serverLimit || len(w.servers) > 0 || li.Unread > 0) {
 			v.Limits = append(v.Limits, l.limitView(i, li, c, now))
 		}
 	}
@@ -321,6 +322,9 @@ func (l *watched) limitView(i int, li *throttle.LimitStats, c change, now time.T
 		Rejected: count(grown(li.Rejected.Total(), before.Rejected.Total())),
 		Held:     held(li.HeldUntil, now),
 		Level:    level(li.Waiting > 0, "busy"),
+	}
+	if li.Unread > 0 {
+		v.Unread = plural(li.Unread, "compressed response") + " unread"
 	}
 	if li.Kind != li.Name { // as it is by default
 		v.Kind = strings.ReplaceAll(li.Kind, "-", " ")

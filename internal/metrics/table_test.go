@@ -93,6 +93,7 @@ var withoutRow = map[string]string{
 	"LimitStats.Callers":   "throttle.waiting_callers has it for all limits together",
 	"LimitStats.Canceled":  "throttle.requests has it for all limits together",
 	"LimitStats.Holds":     "throttle.holds has it by source",
+	"LimitStats.Unread":    "it says that the set-up is wrong, which the log and the page do, too",
 	"BucketStats.Capacity": "throttle.tokens.capacity has it, because it is the same for all keys",
 	"BucketStats.Wait":     "it is an estimate for one request",
 	"BucketStats.Callers":  "throttle.waiting_callers has it for all limits together",
