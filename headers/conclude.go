@@ -2,6 +2,7 @@ package headers
 
 import (
 	"cmp"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -72,8 +73,7 @@ func (r *reading) buckets() []Bucket {
 func (r *reading) judge() {
 	s := &r.signal
 	empty := slices.ContainsFunc(s.Buckets, Bucket.Empty)
-	s.Limited = limits(r.status) || r.envoy ||
-		(r.status == 503 && s.RetryAfter.Known) || (r.status == 403 && (s.RetryAfter.Known || empty))
+	s.Limited = limits(r.status) || r.envoy || r.status == http.StatusForbidden && empty || mayLimit(r.status) && s.RetryAfter.Known
 	rule := r.dialect.rule(r)
 	if rule != nil {
 		s.Limited, s.NotLimited = !rule.NotLimited, rule.NotLimited

@@ -34,6 +34,16 @@ func limits(status int) bool {
 	return status == http.StatusTooManyRequests || status == 420 || status == 529
 }
 
+// mayLimit reports whether a status with a Retry-After means that a limit was exceeded. No RFC has 430 (Shopify) and 509 (bandwidth), and 418 is a
+// joke that Binance and others took up.
+func mayLimit(status int) bool {
+	switch status {
+	case http.StatusForbidden, http.StatusTeapot, 430, http.StatusServiceUnavailable, 509:
+		return true
+	}
+	return false
+}
+
 // Bounds on the work for one response, whatever it holds. Where something is left out, it is what matters least.
 const (
 	maxHeaders  = 128 // that concern limits

@@ -28,15 +28,31 @@ func (p *pause) longest(text string, unit TimeUnit, clock time.Time) {
 	}
 }
 
-// read takes the longest valid value of all lines.
+// read takes the longest valid value of all lines. Some servers quote the value, as JSON would, or add a word for the unit.
 func (p *pause) read(lines []string, unit TimeUnit, clock time.Time) {
 	for _, line := range lines {
 		if text, ok := clean(line); ok {
-			for value := range joined(text) {
-				p.longest(value, unit, clock)
+			for value := range joined(strings.ReplaceAll(text, `"`, "")) {
+				p.longest(inUnits(value), unit, clock)
 			}
 		}
 	}
+}
+
+// inUnits returns "30 seconds" as 30s, and other text as it is.
+func inUnits(text string) string {
+	n, word, _ := strings.Cut(text, " ")
+	switch strings.ToLower(word) {
+	case "ms", "msec", "millisecond", "milliseconds":
+		return n + "ms"
+	case "s", "sec", "secs", "second", "seconds":
+		return n + "s"
+	case "m", "min", "mins", "minute", "minutes":
+		return n + "m"
+	case "h", "hour", "hours":
+		return n + "h"
+	}
+	return text
 }
 
 // joined yields the values of a line, which commas separate. An HTTP date has a comma of its own, after its weekday.
