@@ -17,7 +17,7 @@ import (
 // The rate grows only while at least half of it is used (RFC 7661), or a tenth while quotas that the server reports have room. At most
 // twice the requests that the rate needs may be in flight (BBR).
 //
-// The signs of overload are a 429, or a 503 with Retry-After (see [OutcomeThrottled]); more failures than usual, if they become
+// The signs of overload are a 429, or another refusal with Retry-After (see [OutcomeThrottled]); more failures than usual, if they become
 // fewer at a lower rate; and a latency well above the lowest of the last minute, if it falls at a lower rate. A server that does
 // not respond, or refuses every request, gets only one probe from time to time.
 type AIMD struct {
@@ -76,7 +76,7 @@ const (
 	// responses are often quicker than others. Unless the Transport has WithoutServerHints, a 403 that does not mention a
 	// limit counts as OutcomeThrottled once eight more of them than accepted requests have come in a row.
 	OutcomeClientError
-	// OutcomeThrottled is a response that reports overload: 429, or 503 with Retry-After.
+	// OutcomeThrottled is a response that reports overload: 429, or 403, 418, 430, 503 or 509 with Retry-After.
 	OutcomeThrottled
 	// OutcomeUnavailable may or may not be caused by load: 503 without Retry-After, a timeout, a refused or broken connection.
 	OutcomeUnavailable

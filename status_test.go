@@ -2,7 +2,9 @@ package throttle
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/httpthrottle/throttle/headers"
@@ -28,4 +30,37 @@ func TestMeaningOfEachStatus(t *testing.T) {
 			require.Equal(t, quota.NotBare, meaningOf(status).bare, "%d always mentions a limit", status)
 		}
 	}
+}
+
+// 418, 430 and 509 are refusals if the server says when to try again.
+func TestRefusalOfAnUnusualStatusHoldsRequestsAsLongAsItAsks(t *testing.T) {
+	for _, status := range []int{418, 430, 503, 509} {
+		for _, after := range []string{"30", `"30"`, "30 seconds"} {
+			synctest.Test(t, func(t *testing.T) {
+				tr := Must(New(answersWith(status, after), WithFailFast()))
+				request := func() *Rejection {
+					resp, err := tr.RoundTrip(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://api.example.com/", nil))
+					require.NoError(t, err)
+					r, _ := RejectionOf(resp)
+					return r
+				}
+				require.Nil(t, request())
+				r := request()
+				require.NotNil(t, r, "%d, %s", status, after)
+				require.GreaterOrEqual(t, r.Wait, 30*time.Second)
+				require.LessOrEqual(t, r.Wait, 31*time.Second)
+				require.Equal(t, uint64(1), tr.Stats().ServerRefused)
+			})
+		}
+	}
+}
+
+type answers func(*http.Request) (*http.Response, error)
+
+func (f answers) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func answersWith(status int, retryAfter string) http.RoundTripper {
+	return answers(func(r *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: status, Header: http.Header{"Retry-After": {retryAfter}}, Body: http.NoBody, Request: r}, nil
+	})
 }

@@ -136,7 +136,7 @@ func TestRetryAfter(t *testing.T) {
 		{unknown, []string{"Retry-After: seconds"}},
 		{unknown, []string{"Retry-After: -5 seconds"}},
 		{unknown, []string{"Retry-After: 30 bananas"}},
-		{unknown, []string{"Retry-After: 30  " + "seconds" + " later"}},
+		{unknown, []string{"Retry-After: 30 seconds later"}},
 		{unknown, []string{`Retry-After: ""`}},
 		{seconds(5), []string{"Retry-After: 2,5"}},
 		{seconds(90), []string{"Retry-After: 30,, soon, 90 ,", "Retry-After: 60"}},
