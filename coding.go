@@ -7,8 +7,6 @@ import (
 	"maps"
 	"net/http"
 	"strings"
-
-	"github.com/httpthrottle/throttle/internal/bucket"
 )
 
 // A coding is what the Content-Encoding of a response says about its body. net/http removes that header if it decompresses the body, which it
@@ -59,11 +57,4 @@ func gunzip(begin []byte, most int) []byte {
 	text := make([]byte, most)
 	n, _ := io.ReadFull(z, text) // begin may end anywhere
 	return text[:n]
-}
-
-// unread counts a response whose body a limit needs and which is compressed. The first time, it logs what helps.
-func (t *Transport) unread(req *http.Request, resp *http.Response, limit *bucket.Limit) {
-	if t.limiter.core.CountUnread(limit) {
-		t.observer.unread(req.Context(), limit.Name, hostOf(req), strings.Join(resp.Header[contentEncoding], ", "))
-	}
 }

@@ -8,11 +8,13 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/httpthrottle/throttle/headers"
 	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/quota"
@@ -285,6 +287,13 @@ func (t *Transport) readHints(req *http.Request, resp *http.Response) (*quota.Hi
 	return w, &bodyHints{
 		transport: t, ctx: req.Context(), gate: t.gateOf(req), at: now, host: host, status: resp.StatusCode, header: header.Clone(), gzipped: code == gzipped,
 		signal: signal, hints: w, doubts: new(limiter.Doubts),
+	}
+}
+
+// unread counts a response whose body a limit needs and which is compressed. The first time, it logs what helps.
+func (t *Transport) unread(req *http.Request, resp *http.Response, limit *bucket.Limit) {
+	if t.limiter.core.CountUnread(limit) {
+		t.observer.unread(req.Context(), limit.Name, hostOf(req), strings.Join(resp.Header[contentEncoding], ", "))
 	}
 }
 
