@@ -28,9 +28,9 @@ func TestRequestThatNeedNotWaitAllocatesNothing(t *testing.T) {
 		"by host":     {0, []throttle.Option{bucket, throttle.WithKey(throttle.ByHost)}},
 		"by function": {0, []throttle.Option{bucket, throttle.WithCost(func(*http.Request) int64 { return 3 })}},
 		"three limits": {0, []throttle.Option{throttle.WithLimit(
-			throttle.Pace(many, time.Nanosecond), throttle.SlidingWindow(many, time.Minute), throttle.FixedWindow(many, time.Hour))}},
+			throttle.Pace(many, time.Millisecond), throttle.SlidingWindow(many, time.Minute), throttle.FixedWindow(many, time.Hour))}},
 		"four limits": {0, []throttle.Option{throttle.WithLimit(
-			throttle.Pace(many, time.Nanosecond), throttle.SlidingWindow(many, time.Minute), throttle.FixedWindow(many, time.Hour),
+			throttle.Pace(many, time.Millisecond), throttle.SlidingWindow(many, time.Minute), throttle.FixedWindow(many, time.Hour),
 			throttle.TokenBucket(many, time.Second))}},
 		"adaptive": {0, []throttle.Option{throttle.WithAdaptive(throttle.AIMD{Initial: many})}},
 		"adaptive and two more, by host": {0, []throttle.Option{

@@ -108,12 +108,12 @@ func TestAnInvalidRateChangesNothingAndIsNamed(t *testing.T) {
 }
 
 func TestRefreshNamesAHundredKeysAtMost(t *testing.T) {
-	per := time.Duration(0)
-	l := limiterWith(t, throttle.WithLimit(throttle.SlidingWindow(5, time.Hour, throttle.RateFor(func(string) (int64, time.Duration) { return 0, per }))))
+	n := int64(5)
+	l := limiterWith(t, throttle.WithLimit(throttle.SlidingWindow(5, time.Hour, throttle.RateFor(func(string) (int64, time.Duration) { return n, time.Second }))))
 	for i := range 700 {
 		l.Try(throttle.Ask{Key: fmt.Sprint(i)})
 	}
-	per = 1
+	n = 0
 	err := l.Refresh("sliding-window")
 	require.ErrorContains(t, err, "and 600 more keys")
 	require.Len(t, err.(interface{ Unwrap() []error }).Unwrap(), 101)

@@ -29,7 +29,8 @@ import (
 
 // refused returns the response to a request that fails fast and would have to wait that long.
 func refused(t *testing.T, wait time.Duration, opts ...throttle.Option) (*http.Response, *http.Request) {
-	limit := throttle.TokenBucket(1, wait, throttle.Initial(0), throttle.Name("it"))
+	n := max(1, time.Millisecond/max(1, wait)) // a period is a millisecond at least
+	limit := throttle.TokenBucket(int64(n), n*wait, throttle.Initial(0), throttle.Name("it"))
 	opts = append(opts, throttle.WithLimit(limit), throttle.WithFailFast(), throttle.WithKey(throttle.ByHost))
 	req := httpRequest(t, t.Context(), "GET", "http://a/")
 	resp, err := throttle.Must(throttle.New(nil, opts...)).RoundTrip(req)

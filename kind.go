@@ -125,8 +125,11 @@ var (
 	kindReported = &kind{
 		name: KindServerQuota, can: bucket.Rule{Reported: true, Hosted: true},
 		check: func(l *Limit) (err error) {
-			if l.rule.Unit == "" {
+			switch l.rule.Unit {
+			case "":
 				err = errors.New("ServerQuota: the unit is empty")
+			case "requests", "request":
+				err = fmt.Errorf("ServerQuota(%q): quotas of requests are kept without a limit", l.rule.Unit)
 			}
 			return err
 		},

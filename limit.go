@@ -17,7 +17,8 @@ import (
 
 // A Limit is a rule: an algorithm, a key by which requests are counted, and a cost for each request. It is a description
 // without state, made by [TokenBucket], [Pace], [Quota], [SlidingWindow], [FixedWindow], [CalendarWindow], [InFlight],
-// [Adaptive], [AdaptiveInFlight] or [ServerQuota], and may be given to any number of Limiters.
+// [Adaptive], [AdaptiveInFlight] or [ServerQuota], and may be given to any number of Limiters. A period, also that of [Limiter.SetRate] and
+// [RateFor], must be at least a millisecond: a shorter one, such as 60, is a number without its unit.
 type Limit struct {
 	rule    bucket.Rule
 	kind    *kind    // nil: it was not made by one of these functions
@@ -158,7 +159,8 @@ func AdaptiveInFlight(c Concurrency, opts ...LimitOption) Limit {
 
 // ServerQuota is a limit that the server sets, in a unit in which requests differ, such as tokens, points or bytes: its size, its
 // balance and its refill are those that responses report, and it is charged what a request costs. [Cost] estimates that before the
-// request is sent, and [SettleJSON], [SettleJSONFunc] or [Settle] find its true cost. Several units are several limits.
+// request is sent, and [SettleJSON], [SettleJSONFunc] or [Settle] find its true cost. A Transport needs one of these, [WithCost] or
+// [WithWeights], and it must read server hints. Several units are several limits; quotas of requests need none.
 //
 // The unit is the word by which the server's headers name the quota: "tokens" for x-ratelimit-remaining-tokens, and "graphql" for the
 // points of GitHub's and Shopify's GraphQL. A quota counts in the limit with the longest unit that its name contains, so beside
@@ -314,8 +316,8 @@ func ClampCost() LimitOption {
 // From the 20th settlement on, a request is charged that part of its estimate which was enough for 95 % of the last 100 requests of its
 // key, at least 1 token and at most the estimate. A settlement is one by [Settle], [SettleJSON], [SettleJSONFunc], [Grant.Settle] or
 // [Receipt.Settle]. Requests that cost nothing do not count. What was learned is kept for an hour after the last settlement, and
-// over a restart by [Limiter.Snapshot] unless the limit is [Shared]. It does not fit an [InFlight] limit. A [ServerQuota] needs it
-// only where nothing is reported.
+// over a restart by [Limiter.Snapshot] unless the limit is [Shared]. It does not fit an [InFlight] limit, and is an error of [New]
+// without one of the first three. A [ServerQuota] needs it only where nothing is reported.
 func LearnCost() LimitOption {
 	return limitOption{text: "LearnCost()", fits: (*kind).spends, shared: true, apply: func(l *Limit) {
 		l.rule.Lowers = true
@@ -341,7 +343,7 @@ func Settle(f SettleFunc) LimitOption {
 //
 // The numbers at several paths are added up; [SettleJSONFunc] does other arithmetic. A path may have alternatives, separated by bars: for
 // "usage.input_tokens|message.usage.input_tokens", the last number in the body counts. There may be 16 alternatives in all, of at
-// most 16 names each. If the body has several values, the last one with a number counts: values may be lines, elements of an array,
+// most 16 names each, without the $, the / and the brackets of other notations. If the body has several values, the last one with a number counts: values may be lines, elements of an array,
 // server-sent events, or frames of an Amazon event stream, where they may be in base64, as Bedrock's are. A number
 // is rounded up; a negative number or one above the range of int64 is ignored, and -0 is 0. Numbers in arrays within a value are not found.
 //
@@ -377,6 +379,9 @@ func SettleJSONFunc(f JSONCostFunc, paths ...string) LimitOption {
 }
 
 func (l *Limit) settleJSON(option string, f JSONCostFunc, paths []string) {
+	if l.costAt != nil {
+		l.fault("%s: the limit already finds its costs in bodies, by an earlier SettleJSON or SettleJSONFunc", option)
+	}
 	compiled, err := jsonfinder.Compile(paths)
 	if l.costAt, l.costBy = compiled, f; err != nil {
 		for _, fault := range split(err) {
@@ -461,6 +466,8 @@ func (l *Limit) check(r meter.Rate) error {
 		}
 	case r.Per <= 0:
 		faults = append(faults, fmt.Errorf("a period of %v is not positive", r.Per))
+	case r.Per < shortest:
+		faults = append(faults, unitForgotten("a period", r.Per))
 	}
 	if r.N > 0 && l.rule.Windowed && l.rule.Part(r.N) == 0 {
 		faults = append(faults, fmt.Errorf("Fraction(%v) of %d leaves no token", l.rule.Share, r.N))
@@ -470,6 +477,13 @@ func (l *Limit) check(r meter.Rate) error {
 		faults = append(faults, b.Check())
 	}
 	return errors.Join(faults...)
+}
+
+// shortest is the shortest time that options take. A shorter one, such as 60, is a number without its unit.
+const shortest = time.Millisecond
+
+func unitForgotten(what string, d time.Duration) error {
+	return fmt.Errorf("%s of %v is below a millisecond: write %d*time.Second if seconds are meant", what, d, d)
 }
 
 // atWork returns the rule by which the limit works.
@@ -497,14 +511,17 @@ func UntilHeaders() LimitOption {
 // ends, when there is no response, or, with [UntilHeaders], when the headers arrive. InFlight(1, Pause(d)) is the delay of a crawler: d
 // between the end of a response and the next request. The slot of a request that was never sent does not rest.
 //
-// d must be positive. With [RateFor], f returns the number of slots of a key and its pause. Slots that rest are missing from
+// d must be at least a millisecond. With [RateFor], f returns the number of slots of a key and its pause. Slots that rest are missing from
 // [BucketStats.Tokens], and are not in flight. Early rejection counts the pauses, but not the time that requests take. A pause is not
 // part of a [Snapshot]. It does not fit a limit that is [Shared].
 func Pause(d time.Duration) LimitOption {
 	return limitOption{text: fmt.Sprintf("Pause(%v)", d), fits: (*kind).slots, apply: func(l *Limit) {
 		l.rule.Rate.Per, l.paused = d, true
-		if d <= 0 {
+		switch {
+		case d <= 0:
 			l.fault("Pause(%v) is not positive", d)
+		case d < shortest:
+			l.fault("%w", unitForgotten("a Pause", d))
 		}
 	}}
 }

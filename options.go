@@ -45,6 +45,7 @@ const (
 type config struct {
 	given    [ofBoth + 1][]string // the names of options, by owner
 	faults   []error
+	sends    bool // it is of a Transport
 	limits   []Limit
 	limiter  *Limiter
 	key      KeyFunc
@@ -205,12 +206,16 @@ func WithCost(f CostFunc) Option {
 }
 
 // WithMaxWait sets the longest time for which a request may wait in the queue. A request that would wait longer is rejected
-// immediately. By default requests wait until their context ends. With 0, no request waits.
+// immediately. By default requests wait until their context ends. With 0, no request waits. Another time below a millisecond is an
+// error.
 func WithMaxWait(d time.Duration) Option {
 	return option{ofBoth, "WithMaxWait", func(c *config) {
 		c.maxWait = d
-		if d < 0 {
+		switch {
+		case d < 0:
 			c.fault("WithMaxWait(%v) is negative", d)
+		case d > 0 && d < shortest:
+			c.fault("WithMaxWait: %w", unitForgotten("a wait", d))
 		}
 	}}
 }
@@ -234,7 +239,7 @@ func WithMaxQueue(n int) Option {
 // Multiprogramming in a Hard-Real-Time Environment, 1973) instead of the order of arrival. The deadline is the end of
 // the maximum wait ([WithMaxWait], [ContextWithMaxWait]) or that of the context, whichever is earlier. A request without a deadline,
 // or with a later one, counts as if it had to be sent within age after its arrival. So nothing starves: a request is overtaken only
-// by requests that arrive less than age later. age must be positive; ten minutes suit most programs.
+// by requests that arrive less than age later. age must be at least a millisecond; ten minutes suit most programs.
 //
 // A priority ([ContextWithPriority]) still counts as ten seconds. With [FairBy], each caller's requests stay
 // in the order of arrival, and deadlines apply between the first requests of the callers.
@@ -244,8 +249,11 @@ func WithMaxQueue(n int) Option {
 func WithDeadlineOrder(age time.Duration) Option {
 	return option{ofLimiter, "WithDeadlineOrder", func(c *config) {
 		c.deadline = age
-		if age <= 0 {
+		switch {
+		case age <= 0:
 			c.fault("WithDeadlineOrder(%v) is not positive", age)
+		case age < shortest:
+			c.fault("WithDeadlineOrder: %w", unitForgotten("an age", age))
 		}
 	}}
 }
@@ -333,6 +341,10 @@ func (c *config) validate() error {
 		faults = append(faults, c.limits[i].validate())
 	}
 	faults = append(faults, checkFairness(c.limits)...)
+	faults = append(faults, c.checkUnits()...)
+	if c.sends {
+		faults = append(faults, c.checkCosts()...)
+	}
 	if c.limiter != nil {
 		own := c.given[ofLimiter]
 		if c.dry {
@@ -365,6 +377,44 @@ func (c *config) validate() error {
 		faults = append(faults, join("WithWeights", err))
 	}
 	return join("throttle", faults...)
+}
+
+// checkUnits returns the faults of the limits whose numbers servers report.
+func (c *config) checkUnits() (faults []error) {
+	taken := make(map[string]string)
+	for i := range c.limits {
+		l := &c.limits[i]
+		unit := l.rule.Unit
+		if unit == "" {
+			continue
+		}
+		fault := func(format string, args ...any) {
+			faults = append(faults, fmt.Errorf("limit %q: "+format, append([]any{l.rule.Name}, args...)...))
+		}
+		if other, ok := taken[unit]; ok {
+			fault("ServerQuota: its unit is that of limit %q", other)
+		}
+		taken[unit] = l.rule.Name
+		if c.noHints {
+			fault("ServerQuota has no effect beside WithoutServerHints: its numbers are those that servers report")
+		}
+	}
+	return faults
+}
+
+// checkCosts returns an error for each limit of a Transport that needs true costs or estimates, and gets none.
+func (c *config) checkCosts() (faults []error) {
+	for i := range c.limits {
+		l := &c.limits[i]
+		if l.rule.Unit != "" && !l.costs() && !l.settled() && c.cost == nil && c.weights == nil {
+			faults = append(faults, fmt.Errorf("limit %q: ServerQuota needs a Cost, WithCost or WithWeights: each request costs 1 without; "+
+				"if contexts say the cost (ContextWithCost), set a Cost that returns what others cost", l.rule.Name))
+		}
+		if l.rule.Lowers && !l.settled() {
+			faults = append(faults, fmt.Errorf("limit %q: LearnCost needs a Settle, SettleJSON or SettleJSONFunc, from which it learns", l.rule.Name))
+		}
+	}
+	return faults
 }
 
 // nameLimits names each limit without a name by its kind, and returns an error for each name that was given twice.

@@ -28,6 +28,7 @@ import (
 func TestBadOptionIsNamedWithItsValue(t *testing.T) {
 	limit := func(l throttle.Limit) throttle.Option { return throttle.WithLimit(l) }
 	second := throttle.TokenBucket(1, time.Second, throttle.Name("sound"))
+	unit := throttle.Cost(func(*http.Request) int64 { return 100 })
 	for _, c := range []struct {
 		option throttle.Option
 		want   []string
@@ -37,24 +38,24 @@ func TestBadOptionIsNamedWithItsValue(t *testing.T) {
 		{limit(throttle.TokenBucket(0, time.Second)), []string{`"bucket"`, "n of 0"}},
 		{limit(throttle.Pace(-3, -time.Second, throttle.Name("p"))), []string{`"p"`, "n of -3", "period of -1s"}},
 		{limit(throttle.SlidingWindow(1, 0)), []string{`"sliding-window"`, "period of 0s"}},
-		{limit(throttle.TokenBucket(1, 1, nil)), []string{"LimitOption is nil"}},
-		{limit(throttle.TokenBucket(1, 1, throttle.Name(""))), []string{`Name("")`}},
-		{limit(throttle.TokenBucket(1, 1, throttle.Burst(0))), []string{"Burst(0)"}},
-		{limit(throttle.TokenBucket(1, 1, throttle.Initial(-1))), []string{"Initial(-1)"}},
-		{limit(throttle.TokenBucket(5, 1, throttle.Initial(6))), []string{"Initial(6)", "burst of 5"}},
-		{limit(throttle.TokenBucket(5, 1, throttle.Initial(5), throttle.Fraction(0.5))), []string{"Initial(5)", "burst of 2"}},
-		{limit(throttle.SlidingWindow(5, 1, throttle.Burst(3))), []string{"Burst(3)", "sliding-window"}},
-		{limit(throttle.FixedWindow(5, 1, throttle.Initial(3))), []string{"Initial(3)", "fixed-window"}},
-		{limit(throttle.Pace(5, 1, throttle.Burst(3), throttle.Initial(2))), []string{"Burst(3)", "Initial(2)", "pace"}},
-		{limit(throttle.TokenBucket(5, 1, throttle.Start(time.Unix(0, 0)))), []string{"Start(", "bucket"}},
-		{limit(throttle.TokenBucket(5, 1, throttle.Fraction(0))), []string{"Fraction(0)"}},
-		{limit(throttle.TokenBucket(5, 1, throttle.Fraction(1.5))), []string{"Fraction(1.5)"}},
-		{limit(throttle.TokenBucket(5, 1, throttle.Fraction(math.NaN()))), []string{"Fraction(NaN)"}},
-		{limit(throttle.TokenBucket(5, 1, throttle.Fraction(math.Inf(1)))), []string{"Fraction(+Inf)"}},
-		{limit(throttle.FixedWindow(5, 1, throttle.Fraction(0.1))), []string{"Fraction(0.1) of 5 leaves no token"}},
-		{limit(throttle.TokenBucket(1, 1, throttle.Key(nil), throttle.Cost(nil), throttle.RateFor(nil))), []string{"Key(nil)", "Cost(nil)", "RateFor(nil)"}},
-		{throttle.WithLimit(throttle.TokenBucket(1, 1, throttle.Name("x")), throttle.Pace(1, 1, throttle.Name("x"))), []string{`two limits are named "x"`}},
-		{limit(throttle.TokenBucket(1, 1, throttle.Name("server"))), []string{`Name("server") is reserved`}},
+		{limit(throttle.TokenBucket(1, time.Second, nil)), []string{"LimitOption is nil"}},
+		{limit(throttle.TokenBucket(1, time.Second, throttle.Name(""))), []string{`Name("")`}},
+		{limit(throttle.TokenBucket(1, time.Second, throttle.Burst(0))), []string{"Burst(0)"}},
+		{limit(throttle.TokenBucket(1, time.Second, throttle.Initial(-1))), []string{"Initial(-1)"}},
+		{limit(throttle.TokenBucket(5, time.Second, throttle.Initial(6))), []string{"Initial(6)", "burst of 5"}},
+		{limit(throttle.TokenBucket(5, time.Second, throttle.Initial(5), throttle.Fraction(0.5))), []string{"Initial(5)", "burst of 2"}},
+		{limit(throttle.SlidingWindow(5, time.Second, throttle.Burst(3))), []string{"Burst(3)", "sliding-window"}},
+		{limit(throttle.FixedWindow(5, time.Second, throttle.Initial(3))), []string{"Initial(3)", "fixed-window"}},
+		{limit(throttle.Pace(5, time.Second, throttle.Burst(3), throttle.Initial(2))), []string{"Burst(3)", "Initial(2)", "pace"}},
+		{limit(throttle.TokenBucket(5, time.Second, throttle.Start(time.Unix(0, 0)))), []string{"Start(", "bucket"}},
+		{limit(throttle.TokenBucket(5, time.Second, throttle.Fraction(0))), []string{"Fraction(0)"}},
+		{limit(throttle.TokenBucket(5, time.Second, throttle.Fraction(1.5))), []string{"Fraction(1.5)"}},
+		{limit(throttle.TokenBucket(5, time.Second, throttle.Fraction(math.NaN()))), []string{"Fraction(NaN)"}},
+		{limit(throttle.TokenBucket(5, time.Second, throttle.Fraction(math.Inf(1)))), []string{"Fraction(+Inf)"}},
+		{limit(throttle.FixedWindow(5, time.Second, throttle.Fraction(0.1))), []string{"Fraction(0.1) of 5 leaves no token"}},
+		{limit(throttle.TokenBucket(1, time.Second, throttle.Key(nil), throttle.Cost(nil), throttle.RateFor(nil))), []string{"Key(nil)", "Cost(nil)", "RateFor(nil)"}},
+		{throttle.WithLimit(throttle.TokenBucket(1, time.Second, throttle.Name("x")), throttle.Pace(1, time.Second, throttle.Name("x"))), []string{`two limits are named "x"`}},
+		{limit(throttle.TokenBucket(1, time.Second, throttle.Name("server"))), []string{`Name("server") is reserved`}},
 		{throttle.WithLimiter(nil), []string{"WithLimiter: the Limiter is nil"}},
 		{throttle.WithLimiter(new(throttle.Limiter)), []string{"WithLimiter: the Limiter is nil or zero"}},
 		{throttle.WithKey(nil), []string{"WithKey(nil)"}},
@@ -66,6 +67,20 @@ func TestBadOptionIsNamedWithItsValue(t *testing.T) {
 		{throttle.WithMaxQueue(0), []string{"WithMaxQueue(0)"}},
 		{throttle.WithDeadlineOrder(0), []string{"WithDeadlineOrder(0s)"}},
 		{throttle.WithMaxKeys(-1), []string{"WithMaxKeys(-1)"}},
+		// What can have no effect is an error, and so is a number whose unit was forgotten.
+		{limit(throttle.Quota(100, 60)), []string{`"quota"`, "a period of 60ns is below a millisecond: write 60*time.Second if seconds are meant"}},
+		{limit(throttle.TokenBucket(1, time.Millisecond-1)), []string{`"bucket"`, "a period of 999.999µs is below a millisecond"}},
+		{limit(throttle.InFlight(1, throttle.Pause(5))), []string{`"in-flight"`, "a Pause of 5ns is below a millisecond"}},
+		{throttle.WithMaxWait(30), []string{"WithMaxWait: a wait of 30ns is below a millisecond"}},
+		{throttle.WithDeadlineOrder(600), []string{"WithDeadlineOrder: an age of 600ns is below a millisecond"}},
+		{limit(throttle.TokenBucket(1, time.Second, throttle.SettleJSON("$.usage.total_tokens"))), []string{`SettleJSON: path "$.usage.total_tokens"`, `such as "usage.total_tokens", without $`}},
+		{limit(throttle.TokenBucket(1, time.Second, throttle.SettleJSON("choices[0].tokens"))), []string{`SettleJSON: path "choices[0].tokens"`, "elements of arrays"}},
+		{limit(throttle.TokenBucket(1, time.Second, throttle.SettleJSON("/usage/total"))), []string{`SettleJSON: path "/usage/total"`}},
+		{limit(throttle.TokenBucket(1, time.Second, throttle.SettleJSON("a"), throttle.SettleJSONFunc(func(*http.Response, []int64) (int64, bool) { return 0, true }, "b"))), []string{"SettleJSONFunc: the limit already finds its costs in bodies"}},
+		{limit(throttle.TokenBucket(1, time.Second, throttle.LearnCost())), []string{`"bucket"`, "LearnCost needs a Settle, SettleJSON or SettleJSONFunc"}},
+		{limit(throttle.ServerQuota("tokens")), []string{`"tokens"`, "ServerQuota needs a Cost, WithCost or WithWeights"}},
+		{limit(throttle.ServerQuota("requests", unit)), []string{`ServerQuota("requests"): quotas of requests are kept without a limit`}},
+		{throttle.WithLimit(throttle.ServerQuota("tokens", unit), throttle.ServerQuota("Tokens", unit)), []string{`limit "Tokens": ServerQuota: its unit is that of limit "tokens"`}},
 		{throttle.WithRejectionResponse(nil), []string{"WithRejectionResponse(nil)"}},
 		{throttle.WithExempt(nil), []string{"WithExempt(nil)"}},
 		{throttle.WithLogger(nil), []string{"WithLogger(nil)"}},
@@ -99,9 +114,21 @@ func TestOptionsOfALimiterAreListed(t *testing.T) {
 	}
 }
 
+// The numbers of a ServerQuota are those that servers report.
+func TestAServerQuotaNeedsHints(t *testing.T) {
+	l := throttle.ServerQuota("tokens", throttle.Cost(func(*http.Request) int64 { return 100 }))
+	_, err := throttle.New(nil, throttle.WithLimit(l), throttle.WithoutServerHints())
+	require.EqualError(t, err, `throttle: limit "tokens": ServerQuota has no effect beside WithoutServerHints: its numbers are those that servers report`)
+}
+
+// Without HTTP, an Ask says the cost, and a Grant takes the true one.
+func TestALimiterNeedsNoCostsOfRequests(t *testing.T) {
+	limiterWith(t, throttle.WithLimit(throttle.ServerQuota("tokens"), throttle.TokenBucket(1, time.Second, throttle.LearnCost())))
+}
+
 func TestAnOptionThatDoesNotFitALimitIsOneFault(t *testing.T) {
 	for fault, l := range map[string]throttle.Limit{
-		"Initial(7) does not fit a limit of kind sliding-window": throttle.SlidingWindow(1, 1, throttle.Initial(7)),
+		"Initial(7) does not fit a limit of kind sliding-window": throttle.SlidingWindow(1, time.Second, throttle.Initial(7)),
 		"Shared does not fit a limit of kind adaptive":           throttle.Adaptive(throttle.AIMD{}, throttle.Shared(store.NewMemory())),
 	} {
 		_, err := throttle.New(nil, throttle.WithLimit(l))
@@ -123,7 +150,7 @@ func TestAllProblemsAreReportedAtOnce(t *testing.T) {
 	} {
 		require.ErrorContains(t, err, want)
 	}
-	_, err = throttle.NewLimiter(throttle.WithFailFast(), throttle.WithKey(throttle.ByHost), throttle.WithLimit(throttle.Pace(0, 1)))
+	_, err = throttle.NewLimiter(throttle.WithFailFast(), throttle.WithKey(throttle.ByHost), throttle.WithLimit(throttle.Pace(0, time.Second)))
 	for _, want := range []string{"WithFailFast", "WithKey", "NewLimiter", "n of 0"} {
 		require.ErrorContains(t, err, want)
 	}
@@ -131,7 +158,7 @@ func TestAllProblemsAreReportedAtOnce(t *testing.T) {
 }
 
 func TestEachProblemIsReportedOnce(t *testing.T) {
-	_, err := throttle.New(nil, slices.Repeat([]throttle.Option{nil, throttle.WithLimit(throttle.Pace(0, 1, throttle.Name("x")))}, 20)...)
+	_, err := throttle.New(nil, slices.Repeat([]throttle.Option{nil, throttle.WithLimit(throttle.Pace(0, time.Second, throttle.Name("x")))}, 20)...)
 	require.EqualError(t, err, `throttle: an Option is nil
 throttle: WithLimit: two limits are named "x"
 throttle: limit "x": n of 0 is not positive`)
@@ -145,8 +172,8 @@ throttle: limit "x": n of 0 is not positive`)
 
 func TestLimitsWithoutNameAreCalledByTheirKind(t *testing.T) {
 	limiter, err := throttle.NewLimiter(throttle.WithLimit(
-		throttle.TokenBucket(1, 1), throttle.TokenBucket(1, 1), throttle.TokenBucket(1, 1, throttle.Name("bucket-2")),
-		throttle.Pace(1, 1), throttle.SlidingWindow(1, 1), throttle.FixedWindow(1, 1)))
+		throttle.TokenBucket(1, time.Second), throttle.TokenBucket(1, time.Second), throttle.TokenBucket(1, time.Second, throttle.Name("bucket-2")),
+		throttle.Pace(1, time.Second), throttle.SlidingWindow(1, time.Second), throttle.FixedWindow(1, time.Second)))
 	require.NoError(t, err)
 	var names []string
 	for b := range limiter.Buckets() {
@@ -156,7 +183,7 @@ func TestLimitsWithoutNameAreCalledByTheirKind(t *testing.T) {
 }
 
 func TestChangesOfWhatThereIsNotAreErrors(t *testing.T) {
-	limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(5, 1), throttle.FixedWindow(5, 1, throttle.Fraction(0.5))))
+	limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(5, time.Second), throttle.FixedWindow(5, time.Second, throttle.Fraction(0.5))))
 	require.NoError(t, err)
 	require.ErrorContains(t, limiter.SetRate("x", 1, 1), `no limit named "x"`)
 	require.ErrorContains(t, limiter.SetRate("bucket", 0, -1), "n of 0")
@@ -264,7 +291,7 @@ func TestMaxWaitOfALimiterIsTheDefaultOfAllThatUseIt(t *testing.T) {
 }
 
 func TestErrorsListTheNamesThereAre(t *testing.T) {
-	l, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(1, 1, throttle.Name("rpm")), throttle.TokenBucket(1, 1, throttle.Name("tpm"))))
+	l, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(1, time.Second, throttle.Name("rpm")), throttle.TokenBucket(1, time.Second, throttle.Name("tpm"))))
 	require.NoError(t, err)
 	const have = `there is no limit named "x"; the limits are "rpm", "tpm"`
 	assert.EqualError(t, l.SetRate("x", 1, 1), `throttle: SetRate: `+have)
@@ -279,7 +306,7 @@ func TestErrorsListTheNamesThereAre(t *testing.T) {
 
 // Of several faults each has a line, which says where it comes from.
 func TestEachLineOfAJoinedErrorHasItsPrefix(t *testing.T) {
-	l, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(1, 1)))
+	l, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(1, time.Second)))
 	require.NoError(t, err)
 	_, options := throttle.New(nil,
 		throttle.WithLimit(throttle.TokenBucket(0, 0, throttle.Burst(0), throttle.Name("a")), throttle.Pace(0, 0, throttle.Name("b"))),
@@ -298,7 +325,7 @@ func TestEachLineOfAJoinedErrorHasItsPrefix(t *testing.T) {
 }
 
 func TestAWrongRateForSaysHowToKeepTheRate(t *testing.T) {
-	l, err := throttle.NewLimiter(throttle.WithLimit(throttle.Pace(1, 1, throttle.RateFor(func(string) (int64, time.Duration) { return 0, time.Second }))))
+	l, err := throttle.NewLimiter(throttle.WithLimit(throttle.Pace(1, time.Second, throttle.RateFor(func(string) (int64, time.Duration) { return 0, time.Second }))))
 	require.NoError(t, err)
 	assert.EqualError(t, l.Wait(t.Context(), throttle.Ask{Key: "a"}), `throttle: limit "pace": RateFor("a") = 0, 1s (0, 0 keeps the limit's rate): n of 0 is not positive`)
 }

@@ -27,9 +27,9 @@ func TestAPanicLeavesNoBodyOpen(t *testing.T) {
 	}{
 		"KeyFunc":            {opts: opt(throttle.WithKey(func(*http.Request) string { panic("key") }), throttle.WithLimit(throttle.InFlight(1)))},
 		"KeyFunc of a limit": {opts: opt(throttle.WithLimit(throttle.InFlight(1, throttle.Key(func(*http.Request) string { panic("key") }))))},
-		"CostFunc":           {opts: opt(throttle.WithCost(func(*http.Request) int64 { panic("cost") }), throttle.WithLimit(throttle.Pace(1, 1)))},
+		"CostFunc":           {opts: opt(throttle.WithCost(func(*http.Request) int64 { panic("cost") }), throttle.WithLimit(throttle.Pace(1, time.Second)))},
 		"Exempt":             {opts: opt(throttle.WithExempt(func(*http.Request) bool { panic("exempt") }))},
-		"RateFor": {opts: opt(throttle.WithKey(throttle.ByHost), throttle.WithLimit(throttle.Pace(1, 1, throttle.RateFor(
+		"RateFor": {opts: opt(throttle.WithKey(throttle.ByHost), throttle.WithLimit(throttle.Pace(1, time.Second, throttle.RateFor(
 			func(string) (int64, time.Duration) { panic("rate") }))))},
 		"OnGrant":         {opts: opt(hook(throttle.Hooks{OnGrant: func(throttle.GrantEvent) { panic("grant") }}))},
 		"OnGrant in line": {opts: opt(late, hook(throttle.Hooks{OnGrant: func(throttle.GrantEvent) { panic("grant") }}))},
@@ -39,7 +39,7 @@ func TestAPanicLeavesNoBodyOpen(t *testing.T) {
 			func(*throttle.Rejection, *http.Request) *http.Response { panic("shape") }))},
 		"OnHold":          {opts: opt(hook(throttle.Hooks{OnHold: func(throttle.HoldEvent) { panic("hold") }})), sent: true},
 		"OnHold, counted": {opts: opt(throttle.WithLimit(throttle.InFlight(1)), hook(throttle.Hooks{OnHold: func(throttle.HoldEvent) { panic("hold") }})), sent: true},
-		"Settle": {opts: opt(throttle.WithLimit(throttle.Pace(1, 1, throttle.Settle(
+		"Settle": {opts: opt(throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Settle(
 			func(*http.Request, *http.Response) (int64, bool) { panic("settle") })))), sent: true},
 		"Classify": {opts: opt(throttle.WithLimit(throttle.Adaptive(throttle.AIMD{}, throttle.Classify(func(*http.Response, error) throttle.Outcome { panic("classify") })))), sent: true},
 	} {

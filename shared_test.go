@@ -162,7 +162,7 @@ func TestSharedWithWhatItDoesNotFitIsAnError(t *testing.T) {
 		"StoreGrace(-1ns)":             throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared(s, throttle.StoreGrace(-1)))),
 		"WithoutStore(3)":              throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared(s, throttle.WithoutStore(3)))),
 		"ExpectProcesses(-1)":          throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared(s, throttle.ExpectProcesses(-1)))),
-		"too large":                    throttle.WithLimit(throttle.TokenBucket(math.MaxInt64, time.Nanosecond, throttle.Shared(s))),
+		"too large":                    throttle.WithLimit(throttle.TokenBucket(math.MaxInt64, time.Millisecond, throttle.Shared(s))),
 		"cannot be compared":           throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared(uncomparable{s, nil}))),
 	} {
 		_, err := throttle.NewLimiter(opt)

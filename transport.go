@@ -51,6 +51,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	} else if v := reflect.ValueOf(base); v.Kind() == reflect.Pointer && v.IsNil() {
 		c.fault("New: the base is a nil %T; nil itself stands for http.DefaultTransport", base)
 	}
+	c.sends = true
 	if err := c.validate(); err != nil {
 		return nil, err
 	}

@@ -15,7 +15,7 @@ import (
 // full returns a Limiter with so many keys, and its registry.
 func full(b *testing.B, keys int) (*throttle.Limiter, *prometheus.Registry) {
 	l, err := throttle.NewLimiter(throttle.WithLimit(
-		throttle.TokenBucket(1_000_000_000, time.Hour), throttle.Pace(1_000_000_000, time.Nanosecond), throttle.FixedWindow(1_000_000_000, time.Hour)))
+		throttle.TokenBucket(1_000_000_000, time.Hour), throttle.Pace(1_000_000_000, time.Millisecond), throttle.FixedWindow(1_000_000_000, time.Hour)))
 	require.NoError(b, err)
 	for i := range keys {
 		_, ok := l.Try(throttle.Ask{Key: fmt.Sprint(i)})

@@ -69,6 +69,9 @@ func (n *node) add(path string, term int) error {
 	if len(names) > maxNames {
 		return fmt.Errorf("more than %d names", maxNames)
 	}
+	if names[0] == "$" || strings.HasPrefix(path, "/") || strings.ContainsAny(path, "[]*") {
+		return errors.New(`a path is names with dots between them, such as "usage.total_tokens", without $, /, * and elements of arrays`)
+	}
 	for _, name := range names {
 		if name == "" {
 			return errors.New("an empty name")
