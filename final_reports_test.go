@@ -49,7 +49,7 @@ func TestHooksAndLogsSeeAFinalRefusal(t *testing.T) {
 			`it is asked again in 1m0s`, rejected[0].Error())
 		assert.Equal(t, "final", rejected[0].Reason.Label())
 		text := tr.Limiter().Server(llmHost)[0].String()
-		assert.Contains(t, text, "refuses finally (insufficient_quota: You exceeded your current quota.)")
+		assert.Contains(t, text, "refuses, and no waiting helps (insufficient_quota: You exceeded your current quota.)")
 	})
 }
 

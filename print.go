@@ -258,7 +258,7 @@ func (s ServerStats) String() string {
 		said[0] += " (last: " + s.Last.String() + ")"
 	}
 	if s.Final != nil {
-		said = append(said, "refuses finally ("+s.Final.String()+")")
+		said = append(said, "refuses, and no waiting helps ("+s.Final.String()+")")
 	}
 	for _, q := range s.Quotas {
 		said = append(said, q.String())

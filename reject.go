@@ -46,7 +46,7 @@ var _ = [1]struct{}{}[ReasonShutdown-Reason(bucket.ReasonShutdown)]
 var reasonNames = [bucket.Reasons]string{
 	ReasonNoTokens: "no tokens", ReasonMaxWait: "max wait", ReasonDeadline: "deadline", ReasonQueueFull: "queue full",
 	ReasonCost: "cost", ReasonHeld: "held", ReasonKeys: "too many keys",
-	ReasonStore: "store unreachable", ReasonFinal: "refused finally",
+	ReasonStore: "store unreachable", ReasonFinal: "no waiting helps",
 	ReasonShutdown: "shut down",
 }
 

@@ -42,10 +42,10 @@ type diary struct {
 	refused map[[3]string]uint64 // by host and account
 }
 
-// add adds an event, or prolongs one.
+// add adds an event, or prolongs one that it continues: a change of a rate continues one that ended at its first rate.
 func (d *diary) add(e event) {
 	for i := len(d.events) - 1; i >= 0 && !d.events[i].to.Before(e.from); i-- {
-		if x := &d.events[i]; x.to.Equal(e.from) && x.kind == e.kind && x.limit == e.limit && x.cause == e.cause {
+		if x := &d.events[i]; x.to.Equal(e.from) && x.kind == e.kind && x.limit == e.limit && x.cause == e.cause && x.now == e.old {
 			e.from, e.n, e.bad = x.from, e.n+x.n, e.bad || x.bad
 			if e.kind == kindRetuned {
 				e.old = x.old
@@ -75,20 +75,31 @@ func (d *diary) note(first, last *sample, from source, names naming) {
 				d.add(e)
 			}
 		}
-		e.kind = kindRetuned
-		for cause, n := range now.Retunes.All() {
-			if e.n = grown(n, before.Retunes[cause]); e.n > 0 {
-				e.cause, e.old, e.now = cause.String(), before.Rate, now.Rate
-				d.add(e)
-			}
-		}
-		e.old, e.now = 0, 0
+		d.noteRetunes(e, now, &before)
 		if e.n = grown(now.Evicted, before.Evicted); e.n > 0 {
 			e.kind, e.cause = kindEvicted, ""
 			d.add(e)
 		}
 	}
 	d.noteOutages(event{from: first.at, to: last.at, kind: kindOutage}, first, last)
+}
+
+// noteRetunes adds the changes of a learned rate. If they had several causes, it is not known how far the rate went because of each.
+func (d *diary) noteRetunes(e event, now, before *throttle.LimitStats) {
+	e.kind = kindRetuned
+	var all []event
+	for cause, n := range now.Retunes.All() {
+		if e.n = grown(n, before.Retunes[cause]); e.n > 0 {
+			e.cause = cause.String()
+			all = append(all, e)
+		}
+	}
+	for _, e := range all {
+		if len(all) == 1 {
+			e.old, e.now = before.Rate, now.Rate
+		}
+		d.add(e)
+	}
 }
 
 // noteHolds adds the holds that were set, by their source, with the longest one that is known.

@@ -302,3 +302,45 @@ func TestTextIsThePageInPlainText(t *testing.T) {
 		assert.NotContains(t, get(p, "/text?limiter=l1").Body.String(), "github")
 	})
 }
+
+// Changes of a rate are one event only if they follow each other. Where a rate had several causes to change, the event says so.
+func TestEventsOfARateKeepTheirDirections(t *testing.T) {
+	d, at := diary{}, time.Now()
+	limit := throttle.LimitStats{Name: "x", Rate: 8}
+	step := func(rate float64, causes ...throttle.Cause) {
+		before := limit
+		limit.Rate = rate
+		for _, c := range causes {
+			limit.Retunes[c]++
+		}
+		d.noteRetunes(event{from: at, to: at.Add(time.Second), limit: "x"}, &limit, &before)
+		at = at.Add(time.Second)
+	}
+	step(9, throttle.CauseGrowth)
+	step(10, throttle.CauseGrowth)
+	step(7, throttle.CauseThrottled)
+	step(8, throttle.CauseGrowth)
+	step(6, throttle.CauseGrowth, throttle.CauseThrottled)
+	step(5, throttle.CauseGrowth, throttle.CauseThrottled)
+	var got []string
+	for i := range d.events {
+		got = append(got, d.events[i].text())
+	}
+	assert.Equal(t, []string{
+		"limit “x” 8/s → 10/s: growth", "limit “x” 10/s → 7/s: throttled", "limit “x” 7/s → 8/s: growth",
+		"limit “x” changed 2 rates: growth", "limit “x” changed 2 rates: throttled",
+	}, got)
+}
+
+// Limiters of one state are in the order of what they reject, and then of how many requests wait.
+func TestLimitersThatRejectTheMostComeFirst(t *testing.T) {
+	rejects := func(n uint64, waiting int) *fake {
+		return &fake{stats: throttle.Stats{Waiting: waiting, Rejected: throttle.Counts[throttle.Reason]{throttle.ReasonMaxWait: n}}}
+	}
+	p := newPage(map[string]source{"a": rejects(0, 0), "b": rejects(3, 0), "c": rejects(0, 7), "d": rejects(1005, 0), "e": rejects(3, 2), "f": rejects(0, 1)})
+	var got []string
+	for _, l := range p.frame(query{}).view.Limiters {
+		got = append(got, strings.TrimSpace(l.Name+" "+l.Word+" "+l.Count))
+	}
+	assert.Equal(t, []string{"d rejecting 1,005", "e rejecting 3", "b rejecting 3", "c waiting 7", "f waiting 1", "a flowing"}, got)
+}

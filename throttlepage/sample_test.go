@@ -192,7 +192,20 @@ func TestVerdict(t *testing.T) {
 		"held: h asks to wait for 2\u00a0min.": {
 			servers: []throttle.ServerStats{{Host: "g"}, {Host: "h", HeldUntil: now.Add(2 * time.Minute), Last: &throttle.LastRefusal{Status: 429, Until: now.Add(time.Minute)}}},
 		},
-		"refused: h refuses, and no waiting helps: no_credit: Pay. 2 requests rejected.": {
+		"waiting: 1 request waiting, mostly for what servers reported.": {stats: throttle.Stats{Waiting: 1}, limits: []throttle.LimitStats{{Name: "server", Kind: throttle.KindServer, Keyed: true, Waits: throttle.Waits{Sum: 1}}}},
+		"waiting: 3 requests waiting, mostly for a quota of h: 2 / 20 left, resets in 9\u00a0s.": {
+			stats: throttle.Stats{Waiting: 3}, limits: []throttle.LimitStats{{Name: "server", Kind: throttle.KindServer, Keyed: true, Waits: throttle.Waits{Sum: 1}}},
+			servers: []throttle.ServerStats{{Host: "g", Quotas: []throttle.QuotaStats{{Name: "default", Limit: 10, Left: 5}, {Name: "day", Limit: -1, Left: -1}}},
+				{Host: "h", Quotas: []throttle.QuotaStats{{Name: "default", Limit: 20, Left: 2, Reset: now.Add(9 * time.Second)}}}},
+		},
+		"waiting: 9 requests waiting, mostly for limit “a”; most wait at key “k” (7).": {
+			stats: throttle.Stats{Waiting: 9}, limits: []throttle.LimitStats{{Name: "a", Keyed: true, Waiting: 9, Waits: throttle.Waits{Sum: 1}}},
+			buckets: []throttle.BucketStats{{Limit: "a", Key: "j", Waiting: 2}, {Limit: "a", Key: "k", Waiting: 7}, {Limit: "a", Key: "l"}},
+		},
+		"held: Limit “a” is held for 5\u00a0s; ReleaseAll ends a hold of this program.": {
+			stats: throttle.Stats{Holds: throttle.HoldCounts{Caller: 1}}, limits: []throttle.LimitStats{{Name: "a", HeldUntil: now.Add(5 * time.Second)}},
+		},
+		"refused: h refuses, and no waiting helps: no_credit: Pay. Once that is mended, ForgetServer ends it. 2 requests rejected.": {
 			stats:   throttle.Stats{Rejected: throttle.Counts[throttle.Reason]{throttle.ReasonFinal: 2}},
 			servers: []throttle.ServerStats{{Host: "g", HeldUntil: now.Add(time.Minute)}, {Host: "h", Final: &throttle.FinalStats{Code: "no_credit", Message: "Pay."}}},
 		},
@@ -219,6 +232,7 @@ func TestVerdict(t *testing.T) {
 		l.read(now, plainNames)
 		v := l.view(now, l.find(now, query{}, plainNames))
 		assert.Equal(t, strings.TrimSpace(says), v.Word+": "+v.Says)
+		assert.Equal(t, v.Level != "ok" && v.Word != "held" && v.Word != "no store", v.Count != "", "%s: %s", says, v.Count)
 	}
 }
 

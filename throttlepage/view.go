@@ -29,6 +29,7 @@ type limiterView struct {
 	ID, Name string
 	Level    string // ok, busy or bad: a class of page.css
 	Word     string
+	Count    string // of what Word says; "": it counts nothing
 	Says     string // what a reader should know first
 	DryRun   bool
 	Open     bool // shown whole, and not only as a line
@@ -42,14 +43,17 @@ type limiterView struct {
 	Events   []eventView
 
 	OfServers, OfKeys, OfEvents string // how many are shown if it is unfolded; "": no more
+
+	rejected uint64 // over the time of Since
+	waiting  int
 }
 
 // severity ranks levels.
 var severity = map[string]int{"bad": 2, "busy": 1}
 
-// bySeverity puts the Limiters first that need attention.
+// bySeverity puts the Limiters first that need attention: those that reject the most, and then those at which the most requests wait.
 func bySeverity(a, b limiterView) int {
-	return cmp.Or(severity[b.Level]-severity[a.Level], cmp.Compare(a.Name, b.Name))
+	return cmp.Or(severity[b.Level]-severity[a.Level], cmp.Compare(b.rejected, a.rejected), cmp.Compare(b.waiting, a.waiting), cmp.Compare(a.Name, b.Name))
 }
 
 // fold shows the first Limiters whole if there are few, and otherwise the first of those that need attention.
@@ -137,7 +141,8 @@ func (l *watched) view(now time.Time, w *selection) limiterView {
 		v.Since = "last " + duration(rounded(last.at.Sub(first.at)))
 	}
 	c := change{first, last}
-	v.Level, v.Word, v.Says = l.verdict(c, w, now)
+	v.rejected, v.waiting = c.rejected(), last.stats.Waiting
+	v.Level, v.Word, v.Count, v.Says = l.verdict(c, w, now)
 	v.DryRun = last.stats.DryRun
 	v.Tiles = l.tiles(c, v.Since)
 	if d := l.memory.span(); d > 0 {
@@ -233,49 +238,102 @@ func level(is bool, name string) string {
 	return ""
 }
 
-// verdict returns how the Limiter is in a word and a sentence or two.
-func (l *watched) verdict(c change, w *selection, now time.Time) (level, word, says string) {
+// verdict returns how the Limiter is in a word with its count, and in a sentence or two, with the remedy if there is one.
+func (l *watched) verdict(c change, w *selection, now time.Time) (level, word, n, says string) {
 	var all []string
-	add := func(lv, w, format string, args ...any) {
+	many := uint64(0)
+	add := func(lv, w string, n uint64, format string, args ...any) {
 		if len(all) == 0 {
-			level, word = lv, w
+			level, word, many = lv, w, n
 		}
 		all = append(all, fmt.Sprintf(format, args...))
 	}
 	if len(w.servers) > 0 && w.servers[0].Final != nil { // it is first
-		add("bad", "refused", "%s refuses, and no waiting helps: %s.", w.servers[0].Host, strings.TrimSuffix(printable(w.servers[0].Final.String()), "."))
+		add("bad", "refused", c.rejected(), "%s refuses, and no waiting helps: %s. Once that is mended, ForgetServer ends it.",
+			w.servers[0].Host, strings.TrimSuffix(printable(w.servers[0].Final.String()), "."))
 	}
-	if c.refusedLevel() == "bad" {
-		add("bad", "refused", "Servers refused %s.", plural(c.refused(), "request"))
+	if n := c.refused(); c.refusedLevel() == "bad" {
+		add("bad", "refused", n, "Servers refused %s.", plural(n, "request"))
 	}
 	if n := c.rejected(); n > 0 {
-		add("bad", "rejecting", "%s rejected.", plural(n, "request"))
+		add("bad", "rejecting", n, "%s rejected.", plural(n, "request"))
 	}
 	for i := range c.last.stores {
 		if s := &c.last.stores[i]; !s.Up {
-			add("bad", "no store", "The store of %s is unreachable.", limitsOf(s))
+			add("bad", "no store", 0, "The store of %s is unreachable.", limitsOf(s))
 			break
 		}
 	}
+	waiting := uint64(max(0, c.last.stats.Waiting))
 	if held := l.heldBy(w, now); held != "" {
-		add("busy", "held", "%s.", held)
+		add("busy", "held", waiting, "%s.", held)
 	}
-	if n := c.last.stats.Waiting; n > 0 {
-		add("busy", "waiting", "%s waiting%s%s.", plural(uint64(n), "request"), c.mostly(), c.drains())
+	if waiting > 0 {
+		add("busy", "waiting", waiting, "%s waiting%s%s%s.", plural(waiting, "request"), c.mostly(w, now), mostAt(w), c.drains())
 	}
 	if len(all) == 0 {
-		add("ok", "flowing", "Nothing waits.")
+		add("ok", "flowing", 0, "Nothing waits.")
 	}
-	return level, word, strings.Join(all[:min(2, len(all))], " ")
+	if many > 0 {
+		n = count(many)
+	}
+	return level, word, n, strings.Join(all[:min(2, len(all))], " ")
 }
 
-// mostly returns which limit requests waited for the longest.
-func (c change) mostly() string {
+// mostly returns which limit requests waited for the longest, or which quota of a server.
+func (c change) mostly(w *selection, now time.Time) string {
 	name := c.slowest()
-	if name == "" {
+	switch {
+	case name == "":
 		return ""
+	case name == serverLimit:
+		if q := scarcest(w.servers, now); q != "" {
+			return ", mostly for " + q
+		}
+		return ", mostly for what servers reported"
 	}
 	return ", mostly for limit “" + name + "”"
+}
+
+// scarcest returns the quota of which the smallest part is left, with what is left and until when; "": none is known.
+func scarcest(servers []throttle.ServerStats, now time.Time) (text string) {
+	least := math.Inf(1)
+	for _, s := range servers {
+		for _, q := range s.Quotas {
+			part := float64(q.Left) / float64(max(1, q.Limit))
+			if q.Left < 0 || part >= least {
+				continue
+			}
+			least = part
+			text = "a quota of " + s.Host
+			if q.Name != "default" {
+				text = "quota “" + q.Name + "” of " + s.Host
+			}
+			text += ": " + quotaGauge(q).Text + " left"
+			if q.Reset.After(now) {
+				text += ", resets in " + duration(q.Reset.Sub(now))
+			}
+		}
+	}
+	return text
+}
+
+// mostAt returns the key at which the most requests wait, if requests wait at several.
+func mostAt(w *selection) string {
+	var at *throttle.BucketStats
+	waiting := 0
+	for i := range w.keys {
+		if b := &w.keys[i]; b.Waiting > 0 {
+			waiting++
+			if at == nil || b.Waiting > at.Waiting {
+				at = b
+			}
+		}
+	}
+	if waiting < 2 {
+		return ""
+	}
+	return fmt.Sprintf("; most wait at key “%s” (%s)", at.Key, number(float64(at.Waiting)))
 }
 
 // drains returns when the last request that waits will be sent, if that is known.
@@ -297,7 +355,11 @@ func (l *watched) heldBy(w *selection, now time.Time) string {
 	}
 	for _, li := range l.last().limits {
 		if !li.Keyed && li.HeldUntil.After(now) {
-			return fmt.Sprintf("Limit “%s” is held for %s", printable(li.Name), duration(li.HeldUntil.Sub(now)))
+			text := fmt.Sprintf("Limit “%s” is held for %s", printable(li.Name), duration(li.HeldUntil.Sub(now)))
+			if l.last().stats.Holds.Caller > 0 {
+				text += "; ReleaseAll ends a hold of this program"
+			}
+			return text
 		}
 	}
 	return ""
