@@ -28,6 +28,7 @@ var never = map[string][]string{
 	"internal/concurrency": arithmetic,
 	"internal/quota":       arithmetic,
 	"internal/record":      arithmetic,
+	"internal/server":      arithmetic,
 	"internal/meter":       arithmetic,
 	"internal/lease":       {"sync", "sync/atomic", "net/http", "log", "log/slog", "os"},
 	"internal/keep":        arithmetic,

@@ -154,6 +154,7 @@ func (c *controller) restore(now instant, l Learned) bool {
 		l.Rate = min(l.Rate, l.Ceiling)
 	}
 	c.ceiling = c.clamp(l.Rate)
+	c.backoff.Learn(nanos(1 / l.Rate))
 	c.failures.usual = min(l.Failures, usualAtMost)
 	c.latency.mean = l.Latency
 	if l.DearHold > 0 {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/server"
 )
 
 type instant = meter.Instant
@@ -58,6 +59,7 @@ type controller struct {
 	okAt        instant // of the last success
 	dearHold    float64 // seconds for which the rate was held after the last dear refusal; see holdDear
 	dearUntil   instant
+	backoff     server.Backoff
 
 	row      float64 // failures since the last success
 	silence  silence
@@ -80,6 +82,7 @@ const (
 	growOver   = 6.0                // and elsewhere
 	evenBelow  = 5.0                // requests per second, down to 1, of clients that share a server and grow by equal amounts
 	reported   = 0.1                // growth by that share is reported
+	restAtMost = 10 * second        // counts of a rest
 	growEvery  = second / 10_000    // smaller steps of time are not worth their cost
 )
 
@@ -96,7 +99,7 @@ func newController(cfg Config, now instant, seed uint64) *controller {
 	cfg = cfg.withDefaults()
 	return &controller{
 		cfg: cfg, dice: meter.Dice(seed), current: cfg.Initial, shown: cfg.Initial, cost: 1, used: meter.MeanRate{At: now},
-		grownAt: now, workedFrom: now, givenFrom: now, okAt: -never / 4, cutAt: -never / 4,
+		grownAt: now, workedFrom: now, givenFrom: now, backoff: server.NewBackoff(), okAt: -never / 4, cutAt: -never / 4,
 		silence: silence{resume: beta}, failures: failures{loadUntil: now, notLoadUntil: now}, latency: newLatency(now),
 	}
 }
@@ -104,7 +107,16 @@ func newController(cfg Config, now instant, seed uint64) *controller {
 // rate returns the tokens per second that may be sent now.
 func (c *controller) rate(now instant) float64 {
 	c.grow(now)
-	return c.current
+	return max(c.current, c.least())
+}
+
+// least returns the rate at which the bound of unasked waits is kept: a request in the longest of them, except that no rate is higher
+// because of it than the first one or Max.
+func (c *controller) least() float64 {
+	if c.current >= c.cost*1e9/float64(server.Longest) {
+		return 0
+	}
+	return min(c.cost*1e9/float64(c.backoff.Most()), c.cfg.Initial, c.cfg.Max)
 }
 
 // burst returns the tokens that may be sent together: 50 ms worth, so that a random load rarely waits.
@@ -142,6 +154,14 @@ func (c *controller) requests(tokens float64) float64 { return tokens / c.cost }
 // tau returns the time in ns in which an effect of the rate can be seen: a second, a round trip, or ten requests.
 func (c *controller) tau() float64 {
 	return max(1, c.latency.smooth, 10*c.cost/c.current) * 1e9
+}
+
+// rest takes whether a request waited that is sent now. A rest before it is no time in which the server gave less, except that some of it
+// counts.
+func (c *controller) rest(now instant, waited bool) {
+	if d := min(c.backoff.Sent(now, waited), now-c.workedFrom) - restAtMost; d > 0 {
+		c.workedFrom, c.givenFrom = c.workedFrom+d, c.givenFrom+d
+	}
 }
 
 // send counts a request that goes now.
@@ -192,6 +212,7 @@ func (c *controller) ignore(now instant, t ticket) {
 
 func (c *controller) succeeded(now instant, t ticket) {
 	c.okAt = now
+	c.backoff.Accepted(t.at)
 	if t.seq > c.rowSeq {
 		c.row = 0
 	}

@@ -88,6 +88,7 @@ func (m *Meter) Interval() int64 { return per / perMega(m.control.cfg.Max) }
 // Take returns twice the number of the request, plus one for a probe.
 func (m *Meter) Take(due, now instant, cost int64, waited bool) int64 {
 	charged := 2 * m.bucket.Take(due, now, cost, waited)
+	m.control.rest(now, waited)
 	if m.control.send(now, cost).probe {
 		charged++
 	}

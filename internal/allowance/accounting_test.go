@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/server"
 )
 
 // An account is a server's bucket, by a way of counting: what a request is charged when it comes, and when it ends, for each token of its
@@ -239,7 +240,7 @@ func TestAServerThatAcceptsNothingIsAskedLessAndLess(t *testing.T) {
 		m.Report(n, now, nil, true)
 		m.Refused(n, now+1, 0, false)
 		asked, now = now, m.HeldUntil()
-		require.Equal(t, asked+1+second/8<<min(i+1, 9), now)
+		require.Equal(t, min(asked+1+second/8<<min(i+1, 9), asked+server.Longest), now)
 		require.False(t, m.Payable(now-1, 100))
 	}
 	n := m.Take(now, now, 100, false)

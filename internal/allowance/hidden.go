@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/server"
 )
 
 const (
@@ -27,7 +28,8 @@ type hidden struct {
 	sure   bool          // it is no guess
 	at     meter.Instant // when the request was sent that was refused last
 	then   float64       // what was charged by then
-	stops  meter.Instant // requests that were sent before are of the same refusal
+	rested int64         // for how long the client had rested in all by then
+	stops  meter.Instant // requests that were sent by then are of the same refusal; -1: there was none
 	window float64       // what may be charged in a window; 0: it is none
 	more   float64       // by what part the next window is larger, unless a request of this one is refused
 	ends   meter.Instant // of the window
@@ -50,18 +52,18 @@ func (h *hidden) turn(now meter.Instant, then total) {
 	h.more = min(2*h.more, 1)
 }
 
-// refused takes a refusal.
-func (h *hidden) refused(now meter.Instant, x *send, wait int64) {
+// refused takes a refusal. In all, the client has rested for so long.
+func (h *hidden) refused(now meter.Instant, x *send, wait, rested int64) {
 	charged, cost := h.charged(x.before), float64(x.cost)
 	if h.counts {
 		cost = 1
 	}
-	if x.at <= h.stops || charged <= 0 {
+	if x.at <= h.stops || charged <= 0 || h.rate == 0 && charged <= h.then {
 		return
 	}
-	switch since := float64(x.at - h.at); {
+	switch since := float64(x.at - h.at - (rested - h.rested)); {
 	case h.rate == 0:
-		h.rate = charged / float64(x.at-h.begun+minute)
+		h.rate = (charged - h.then) / float64(x.at-h.begun-(rested-h.rested)+minute)
 	case h.window == 0:
 		weight := min(1, since/sureAfter)
 		h.rate += weight * (max(charged-h.then, 0)/since - h.rate)
@@ -73,7 +75,7 @@ func (h *hidden) refused(now meter.Instant, x *send, wait int64) {
 			h.ends = now + wait
 		}
 	}
-	h.at, h.then, h.stops = x.at, charged, now
+	h.at, h.then, h.stops, h.rested = x.at, charged, now, rested
 }
 
 // A trial is how fast more than the rate is tried after a refusal: a little less for a time, in ns, and then a share of the rate
@@ -99,8 +101,9 @@ func (t trial) at(since float64) (factor, back float64) {
 	return factor, back
 }
 
-// ready returns when cost can be paid, not before from, after a request that was sent last. A refusal has shown the rate.
-func (h *hidden) ready(from, last meter.Instant, cost float64, s *sends) meter.Instant {
+// ready returns when cost can be paid, not before from, after a request that was sent last. It is that of n requests. A refusal has shown
+// the rate.
+func (h *hidden) ready(from, last meter.Instant, cost, n float64, s *sends, b *server.Backoff) meter.Instant {
 	switch {
 	case h.window > 0 && from >= h.ends:
 		return from
@@ -114,7 +117,7 @@ func (h *hidden) ready(from, last meter.Instant, cost float64, s *sends) meter.I
 	}
 	factor, back := h.trial().at(float64(from - h.at))
 	if short := h.charged(s.total) - h.then + cost - h.rate*back; short > 0 {
-		return meter.AddInstant(from, int64(short/(h.rate*factor))+1)
+		return max(from, b.Until(meter.AddInstant(from, int64(min(short/(h.rate*factor), float64(meter.MaxPer)))+1), int64(math.Ceil(n))))
 	}
 	return from
 }

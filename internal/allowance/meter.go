@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/server"
 )
 
 const (
@@ -15,16 +16,19 @@ const (
 
 // A Meter is what a server lets an account spend in one unit. It is a [meter.Meter] in the unit of estimates.
 type Meter struct {
-	sends  sends
-	parts  []*part
-	hidden [2]hidden     // of what requests cost, and of their number
-	last   meter.Instant // when the last request was sent
-	held   meter.Instant // no request is sent before, because a refusal says so
-	stray  meter.Instant // when a request was refused that no part explains; those sent before may be of the same event; -1: none was
-	row    int           // refusals without an accepted request between them, less one; those of one event count once
-	event  meter.Instant // when the last of them came
-	works  bool          // a response to an accepted request came since
-	wall   *meter.Wall
+	Host    string // whose responses report to it
+	sends   sends
+	parts   []*part
+	hidden  [2]hidden     // of what requests cost, and of their number
+	last    meter.Instant // when the last request was sent
+	held    meter.Instant // no request is sent before, because a refusal says so
+	stray   meter.Instant // when a request was refused that no part explains; those sent before may be of the same event; -1: none was
+	row     int           // refusals without an accepted request between them, less one; those of one event count once
+	event   meter.Instant // when the last of them came
+	works   bool          // a response to an accepted request came since
+	backoff server.Backoff
+	rested  int64 // longer rests than a minute, in all
+	wall    *meter.Wall
 }
 
 var (
@@ -36,7 +40,7 @@ var (
 
 // New returns the Meter of an account of which nothing is known. It stops no request.
 func New(wall *meter.Wall) *Meter {
-	return &Meter{wall: wall, hidden: [2]hidden{1: {counts: true}}, last: -minute, stray: -1, event: -1}
+	return &Meter{wall: wall, backoff: server.NewBackoff(), hidden: [2]hidden{{stops: -1}, {counts: true, stops: -1}}, last: -minute, stray: -1, event: -1}
 }
 
 // minuteEnd returns the end of the minute of the clock of which an instant is.
@@ -55,17 +59,19 @@ func (m *Meter) Ready(from meter.Instant, ahead, cost int64) meter.Instant {
 	for _, p := range m.parts {
 		at = p.ready(at, m.last, float64(ahead), float64(cost), &m.sends)
 	}
+	costs, n := float64(ahead)+float64(cost), 1+m.sends.requests(float64(ahead))
 	if m.hidden[0].rate > 0 {
-		at = m.hidden[0].ready(at, m.last, float64(ahead)+float64(cost), &m.sends)
+		at = m.hidden[0].ready(at, m.last, costs, max(n, m.sends.requests(costs)), &m.sends, &m.backoff)
 	}
 	if m.hidden[1].rate > 0 {
-		at = m.hidden[1].ready(at, m.last, 1+m.sends.requests(float64(ahead)), &m.sends)
+		at = m.hidden[1].ready(at, m.last, n, n, &m.sends, &m.backoff)
 	}
 	return at
 }
 
 // Take returns the number of the request.
-func (m *Meter) Take(due, now meter.Instant, cost int64, _ bool) int64 {
+func (m *Meter) Take(due, now meter.Instant, cost int64, waited bool) int64 {
+	m.rested += max(0, m.backoff.Sent(due, waited)-minute)
 	for _, p := range m.parts {
 		if !p.isBucket() && now >= p.turns() {
 			p.turn(now, m.sends.total, m.sends.next-1, m.minuteEnd)
@@ -103,7 +109,10 @@ func (m *Meter) Report(n int64, now meter.Instant, claims []Claim, refused bool)
 	if x == nil {
 		return
 	}
-	m.works = m.works || !refused
+	if !refused {
+		m.works = true
+		m.backoff.Accepted(x.at)
+	}
 	for i := range claims {
 		if p := m.part(&claims[i]); p != nil {
 			p.take(n, x, &claims[i], refused, m.sends.near(n), m.sends.back(n), now-x.at, m.minuteEnd)
@@ -148,9 +157,9 @@ func (m *Meter) Refused(n int64, now meter.Instant, wait int64, counts bool) {
 	switch {
 	case explained:
 	case len(m.parts) == 0 && counts:
-		m.hidden[1].refused(now, &refused, wait)
+		m.hidden[1].refused(now, &refused, wait, m.rested)
 	case len(m.parts) == 0:
-		m.hidden[0].refused(now, &refused, wait)
+		m.hidden[0].refused(now, &refused, wait, m.rested)
 	case refused.at > m.stray:
 		for _, p := range m.parts {
 			p.tight, p.dry = p.dry && m.stray >= 0, true
@@ -168,11 +177,21 @@ func (m *Meter) backOff(now, sent meter.Instant, wait int64) {
 		}
 		m.event, m.works = now, false
 	}
-	if wait <= 0 && m.row > 0 {
-		wait = firstRetry << min(m.row, longestBack)
-	}
-	if wait > 0 {
+	switch {
+	case wait > 0:
 		m.held = max(m.held, meter.AddInstant(now, wait))
+	case m.row > 0:
+		m.held = max(m.held, m.backoff.Until(meter.AddInstant(now, firstRetry<<min(m.row, longestBack)), 1))
+	}
+}
+
+// Forget forgets what was reported and refused. Requests in flight still count, and their responses may say it again.
+func (m *Meter) Forget(now meter.Instant) {
+	m.parts, m.held, m.stray, m.event, m.row, m.works = nil, min(m.held, now), -1, -1, 0, false
+	for i := range m.hidden {
+		h := &m.hidden[i]
+		charged := h.charged(m.sends.total)
+		*h = hidden{counts: h.counts, begun: now, at: now, stops: now, then: charged, from: charged, rested: m.rested}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/record"
+	"github.com/httpthrottle/throttle/internal/server"
 )
 
 const (
@@ -34,33 +35,36 @@ type Account struct {
 	Apart   string // of the keys of its requests
 	Example string // one of its requests, for people, once the server has been seen to count some separately; "": not yet
 	Limited uint32 // responses by which the server refused because of a limit
+
+	byRefusal bool // what stops requests may be due to a refusal
+	asked     int8 // gates that asked whether a hold concerns them, and that it does
+
 	barrier
 	row
-	last   LastRefusal
-	own    Own // what limited the request of the last response besides the server
-	pace   pace
-	lately record.Record // of requests that were accepted
-	bare   aimd.Suspicion
-	final  *final // nil: there is none
-	doubts meter.Doubts[standing]
-	sent   int64 // requests
-	quotas []*quota
-	gates  []*Gate
-	by     *Gate // whose response reported a count last; nil: it is not known
+	last    LastRefusal
+	own     Own // what limited the request of the last response besides the server
+	pace    pace
+	lately  record.Record // of requests that were accepted
+	backoff server.Backoff
+	bare    aimd.Suspicion
+	final   *final // nil: there is none
+	doubts  meter.Doubts[standing]
+	sent    int64 // requests
+	quotas  []*quota
+	gates   []*Gate
+	by      *Gate // whose response reported a count last; nil: it is not known
 
-	server    *Server
-	group     *group
-	waiting   []*Gate
-	used      meter.Instant // when a request or a response came last
-	nth       int32         // of the host's accounts
-	size      int32         // as it is counted in Registry.size
-	byRefusal bool          // what stops requests may be due to a refusal
-	asked     int8          // gates that asked whether a hold concerns them, and that it does
+	server  *Server
+	group   *group
+	waiting []*Gate
+	used    meter.Instant // when a request or a response came last
+	nth     int32         // of the host's accounts
+	size    int32         // as it is counted in Registry.size
 }
 
 // NewAccount returns an account of which nothing is known.
 func NewAccount(s *Server, seed uint64) *Account {
-	return &Account{barrier: barrier{set: -1, dice: meter.Dice(seed)}, server: s}
+	return &Account{barrier: barrier{set: -1, dice: meter.Dice(seed)}, backoff: server.NewBackoff(), server: s}
 }
 
 // Cover notes what limits requests besides the server.

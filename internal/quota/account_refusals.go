@@ -16,6 +16,13 @@ func (a *Account) Hold(now meter.Instant, d int64) {
 	a.asking = a.asking || d > longestHold
 }
 
+// guess holds the account for d, for which the server has not asked.
+func (a *Account) guess(now meter.Instant, d int64) {
+	held := a.held
+	a.Hold(now, d)
+	a.held = max(held, a.backoff.Until(a.held, 1))
+}
+
 // HoldHost holds the account for d. Because one account may have provoked the response, it holds the server's others for a minute at
 // most.
 func (a *Account) HoldHost(now meter.Instant, d int64) {
@@ -74,7 +81,7 @@ func (a *Account) backOff(r *refusal) {
 	}
 	n := int(a.refusals)
 	if a.own.Rate > 0 {
-		a.pace.space(r.at)
+		a.pace.space(r.at, a.backoff.Last())
 		n--
 	}
 	a.row.add(r.sent, a.lately.Over(closureOver))
@@ -86,7 +93,7 @@ func (a *Account) backOff(r *refusal) {
 	default:
 		few := min(8e9/max(a.pace.rate, a.lately.Over(rateOver).Rate(r.at)), float64(second))
 		wait := min(max(int64(few), second/8)<<n, second<<longestBack)
-		a.Hold(r.at, a.row.wait(r.at, wait))
+		a.guess(r.at, a.row.wait(r.at, wait))
 		a.begin(r, wait, a.Until())
 	}
 }
@@ -108,7 +115,7 @@ func (a *Account) emptied(r *refusal, claims []Claim) {
 
 // begin begins a pace at the end of a wait.
 func (a *Account) begin(r *refusal, wait int64, end meter.Instant) {
-	a.pace.refused(r, wait, end, a.lately.Over(rateOver), &a.own)
+	a.pace.refused(r, wait, end, a.lately.Over(rateOver), &a.own, a.backoff.Last())
 }
 
 // holdQuotas stops the requests of the quotas that refused one.
@@ -137,10 +144,11 @@ func (a *Account) answered(now, sent meter.Instant, kind Kind) {
 	if sent > a.set {
 		a.row.accepted(sent, a.Until())
 		if a.asking {
-			a.asking, a.pace.next = false, a.pace.last
+			a.asking, a.pace.next = false, max(0, a.backoff.Last())
 		}
 	}
 	a.pace.accepted(sent)
+	a.backoff.Accepted(sent)
 	a.lately.Add(sent, 1)
 }
 

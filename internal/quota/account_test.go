@@ -215,6 +215,7 @@ func TestAccountBackoffBeginsWithTheTimeOfEightRequests(t *testing.T) {
 		requireBackoff(t, a, now, 2*d)
 		for range 10 {
 			now = a.held
+			a.backoff.Sent(now, true)
 			a.backOff(&refusal{at: now, sent: now, bare: NotBare, kind: Refused})
 		}
 		requireBackoff(t, a, now, 64*second)

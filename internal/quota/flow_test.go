@@ -87,6 +87,7 @@ func TestARefillingQuotaUsesWhatIsLeftBesides(t *testing.T) {
 		q := only(t, a)
 		q.scarce, q.flow, q.last, q.reserve, q.inFlight, q.reset = true, flow{10, 10e9, 10}, 100*second, c.reserve, c.inFlight, c.end
 		now := 100 * second
+		a.backoff.Sent(now, true)
 		q.newest.sent, q.lates, q.seen = now-c.since, [3]int64{}, 3
 		at, sure := q.next(now, c.need)
 		require.True(t, sure, name)
@@ -101,6 +102,8 @@ func TestASlowFlowIsTriedAfterTwiceTheTimeOfResponses(t *testing.T) {
 	asks(t, g, 0, core(20, 0, meter.Never))
 	q := only(t, a)
 	q.last, q.newest.sent = 100*second, 100*second
+	a.backoff.Sent(100*second, true)
+	a.backoff.Learn(60 * second) // as the responses of these flows came
 	for _, c := range []struct {
 		flow          flow
 		backoff, wait int64

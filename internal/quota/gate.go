@@ -97,7 +97,7 @@ func (g *Gate) next(from meter.Instant, need int64) (at meter.Instant, sure bool
 
 func (g *Gate) stopped(from meter.Instant, need int64) (at meter.Instant, sure bool) {
 	a := g.Account
-	at, sure = a.final.next(max(from, a.Until(), a.pace.next), need), true
+	at, sure = a.final.next(max(from, a.Until(), a.backoff.Until(a.pace.next, 1)), need), true
 	if at == meter.Never || len(g.quotas) == 0 {
 		return at, sure
 	}
@@ -109,9 +109,11 @@ func (g *Gate) stopped(from meter.Instant, need int64) (at meter.Instant, sure b
 }
 
 // Take returns the number of the request, counted from 1 at the account.
-func (g *Gate) Take(due, now meter.Instant, _ int64, _ bool) int64 {
+func (g *Gate) Take(due, now meter.Instant, _ int64, waited bool) int64 {
 	a := g.Account
-	if a.pace.take(due); a.asking {
+	a.pace.take(due, a.backoff.Last())
+	a.backoff.Sent(due, waited)
+	if a.asking {
 		a.pace.next = meter.AddInstant(due, second)
 	}
 	a.sent++
@@ -314,6 +316,7 @@ func (g *Gate) answered(rep *Report, now meter.Instant) {
 // hold was taken back.
 func (g *Gate) refuse(rep *Report, now meter.Instant) (lifted bool) {
 	a, h := g.Account, rep.Hints
+	a.lately.Add(rep.Sent, 0) // a rest before it is none after which nothing was accepted
 	r := refusal{at: now, sent: rep.Sent, wait: int64(rep.Wait), kind: rep.Kind, bare: h.Bare, host: h.Host, all: h.Global}
 	switch {
 	case h.Explained:
@@ -438,7 +441,7 @@ func (g *Gate) Matters(meter.Instant) (must, full meter.Instant) {
 	if a.refusals > 0 { // the next one doubles the backoff, or a success ends the row
 		must = meter.AddInstant(max(must, a.set), second<<longestBack)
 	}
-	full = max(must, a.pace.next, a.pace.evenly)
+	full = max(must, a.pace.next, a.pace.evenly, a.lately.Matters())
 	if a.final != nil { // what would be forgotten is that one request asks, and not all
 		full = meter.AddInstant(full, finalStale)
 	}

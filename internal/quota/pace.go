@@ -44,7 +44,6 @@ type pace struct {
 	next   meter.Instant // no request is sent before
 	rate   float64       // per second; 0: there is no pace
 	steady meter.Instant // from then on the rate doubles
-	last   meter.Instant // when the last request was sent
 	heard  meter.Instant // when the last response came: requests may have waited for it
 	fed    meter.Instant // when the last request was sent that was accepted: without, the rate does not grow
 	given  float64       // requests that were accepted since from
@@ -53,7 +52,6 @@ type pace struct {
 	wait   int64         // how long it was
 	most   float64       // the rate of the fastest of the client's own limits, if it has any: no rate is higher until evenly
 	evenly meter.Instant
-	strict meter.Instant // until then, none are sent together
 	first  meter.Instant // when the first of the requests was sent that were accepted since the last wait
 	worked bool          // there is one
 	finds  bool          // no rate was known
@@ -96,15 +94,15 @@ func (p *pace) over(now meter.Instant) bool {
 	return p.rate == 0 || now-max(p.next, p.heard) > paceIdle && now >= p.evenly
 }
 
-func (p *pace) take(due meter.Instant) {
-	if rest := due - max(p.last, p.next); rest > paceRest {
+// take takes a request that is due then, after one that was sent last.
+func (p *pace) take(due, last meter.Instant) {
+	if rest := due - max(last, p.next); rest > paceRest {
 		p.from += rest - paceRest
 	}
-	p.last = due
 	if !p.over(due) {
 		if r := p.at(due); r <= paceMost {
 			from := due
-			if p.strict <= due && due < p.evenly { // what was not used lately may be used now
+			if p.evenly-evenFor+evenStrict <= due && due < p.evenly { // what was not used lately may be used now
 				from = min(due, max(p.next, due-int64(evenSlack*1e9/r)))
 			}
 			p.next = meter.AddInstant(from, int64(1e9/r))
@@ -129,13 +127,13 @@ func (p *pace) joined() {
 	p.lone = false
 }
 
-// space has requests sent evenly from now on, for a time.
-func (p *pace) space(now meter.Instant) {
-	p.evenly, p.strict = meter.AddInstant(now, evenFor), meter.AddInstant(now, evenStrict)
+// space has requests sent evenly from now on, for a time, after one that was sent last.
+func (p *pace) space(now, last meter.Instant) {
+	p.evenly = meter.AddInstant(now, evenFor)
 	if p.rate == 0 {
 		p.rate, p.steady, p.finds = p.most, now, true // most may become known to be higher
 	}
-	p.next = max(p.next, meter.AddInstant(p.last, int64(1e9/p.most)))
+	p.next = max(p.next, meter.AddInstant(last, int64(1e9/p.most)))
 }
 
 func (p *pace) accepted(sentAt meter.Instant) {
@@ -166,13 +164,13 @@ func begin(sent, counts meter.Instant, lately record.Sum) (rate float64, known b
 
 // refused begins a pace at the end of the wait after a refusal. A wait counts as long as the one before it: a long one that has not come
 // twice shows nothing of the rate.
-func (p *pace) refused(r *refusal, wait int64, end meter.Instant, lately record.Sum, own *Own) {
+func (p *pace) refused(r *refusal, wait int64, end meter.Instant, lately record.Sum, own *Own, last meter.Instant) {
 	counts := min(end, meter.AddInstant(r.at, p.wait))
 	wait = min(wait, p.wait)
 	long, worked := min(20*wait, steadyMost), p.worked && p.first < r.sent
 	isolated := p.waited == 0 || r.sent > meter.AddInstant(p.waited, long)
 	if isolated {
-		p.given, p.from = lately.N, lately.From
+		p.given, p.from = lately.N, min(lately.From, r.sent)
 	}
 	sustained, too := p.sustained(counts), p.at(r.sent)
 	spaced := p.spaced
@@ -208,11 +206,11 @@ func (p *pace) refused(r *refusal, wait int64, end meter.Instant, lately record.
 	}
 	p.next = max(p.next, end)
 	if own.Trusted() {
-		p.space(end)
+		p.space(end, last)
 	}
 }
 
 // forget returns a pace that is over, after which the same is known of the requests that were sent.
 func (p *pace) forget(now meter.Instant) pace {
-	return pace{last: p.last, fed: p.fed, from: now, most: p.most}
+	return pace{fed: p.fed, from: now, most: p.most}
 }

@@ -137,30 +137,30 @@ func TestPaceOfAKnownLimitIsItsOwnUntilRefusalsComeClose(t *testing.T) {
 // requests, ten seconds count.
 func TestPaceEndsAndRests(t *testing.T) {
 	const s = second
-	fast := pace{rate: paceMost / 2, steady: 10 * s, last: 12 * s, next: 12 * s, given: 1, fed: 13 * s}
-	spaced := pace{rate: 5, steady: 90 * s, last: 10 * s, next: 10 * s, given: 1, most: 4, evenly: 30 * s, strict: 30 * s}
+	fast := pace{rate: paceMost / 2, steady: 10 * s, next: 12 * s, given: 1, fed: 13 * s}
+	spaced := pace{rate: 5, steady: 90 * s, next: 10 * s, given: 1, most: 4, evenly: 600 * s}
 	for name, c := range map[string]struct {
 		p    pace
+		last meter.Instant
 		due  meter.Instant
 		from meter.Instant
 		rate float64
 		next meter.Instant
 	}{
-		"the first request":            {pace{}, 7 * s, 0, 0, 0},
-		"ten seconds are no rest":      {pace{last: 10 * s, from: 4 * s, given: 1}, 20 * s, 4 * s, 0, 0},
-		"a rest":                       {pace{last: 10 * s, from: 4 * s, given: 1}, 20*s + 1, 4*s + 1, 0, 0},
-		"a wait is no rest":            {pace{last: 10 * s, next: 60 * s, from: 4 * s, given: 1}, 70 * s, 4 * s, 0, 60 * s},
-		"used within a second":         {pace{rate: 5, steady: 90 * s, last: 10 * s, next: 10 * s, given: 1}, 11 * s, 0, 5, 11*s + s/5},
-		"while a response came":        {pace{rate: 5, steady: 90 * s, last: 10 * s, next: 10 * s, heard: 19 * s, given: 1}, 20 * s, 0, 5, 20*s + s/5},
-		"unused for longer":            {pace{rate: 5, steady: 90 * s, last: 10 * s, next: 10 * s, given: 1}, 11*s + 1, 0, 0, 10 * s},
-		"unused, of a known limit":     {spaced, 19 * s, 0, 5, 19*s + s/4},
-		"of a known limit, for a time": {spaced, 30 * s, 10 * s, 0, 10 * s},
-		"as fast as a pace can be":     {fast, 12 * s, 0, paceMost / 2, 12*s + s/10_000},
-		"faster":                       {fast, 12*s + 100, 0, 0, 12 * s},
+		"the first request":            {pace{}, -1, 7 * s, 0, 0, 0},
+		"ten seconds are no rest":      {pace{from: 4 * s, given: 1}, 10 * s, 20 * s, 4 * s, 0, 0},
+		"a rest":                       {pace{from: 4 * s, given: 1}, 10 * s, 20*s + 1, 4*s + 1, 0, 0},
+		"a wait is no rest":            {pace{next: 60 * s, from: 4 * s, given: 1}, 10 * s, 70 * s, 4 * s, 0, 60 * s},
+		"used within a second":         {pace{rate: 5, steady: 90 * s, next: 10 * s, given: 1}, 10 * s, 11 * s, 0, 5, 11*s + s/5},
+		"while a response came":        {pace{rate: 5, steady: 90 * s, next: 10 * s, heard: 19 * s, given: 1}, 10 * s, 20 * s, 0, 5, 20*s + s/5},
+		"unused for longer":            {pace{rate: 5, steady: 90 * s, next: 10 * s, given: 1}, 10 * s, 11*s + 1, 0, 0, 10 * s},
+		"unused, of a known limit":     {spaced, 10 * s, 19 * s, 0, 5, 19*s + s/4},
+		"of a known limit, for a time": {spaced, 10 * s, 600 * s, 580 * s, 0, 10 * s},
+		"as fast as a pace can be":     {fast, 12 * s, 12 * s, 0, paceMost / 2, 12*s + s/10_000},
+		"faster":                       {fast, 12 * s, 12*s + 100, 0, 0, 12 * s},
 	} {
 		p := c.p
-		p.take(c.due)
-		require.Equal(t, c.due, p.last, name)
+		p.take(c.due, c.last)
 		require.Equal(t, c.from, p.from, name)
 		require.Equal(t, c.rate, p.rate, name)
 		require.Equal(t, c.next, p.next, name)
@@ -202,7 +202,7 @@ func TestPaceAfterARefusal(t *testing.T) {
 		p.most = c.own
 		p.fed = 22 * second
 		r := &refusal{at: 22 * second, sent: 21 * second, kind: Refused}
-		p.refused(r, c.wait, 22*second, record.Sum{N: p.given, From: p.from}, &Own{Rate: c.own})
+		p.refused(r, c.wait, 22*second, record.Sum{N: p.given, From: p.from}, &Own{Rate: c.own}, 0)
 		require.InDelta(t, c.rate, p.at(22*second), 1e-9, name)
 		require.Equal(t, c.steady, p.steady, name)
 		require.Equal(t, 22*second, p.next, name)
@@ -224,14 +224,14 @@ func TestOneLongWaitDoesNotLowerTheRate(t *testing.T) {
 		p := pace{most: 50}
 		own := &Own{Rate: 50, Fastest: 50}
 		sent, end := 10*second, (10+waits[0])*second
-		p.refused(&refusal{at: sent, sent: sent, kind: Refused}, waits[0]*second, end, record.Sum{N: 500}, own)
+		p.refused(&refusal{at: sent, sent: sent, kind: Refused}, waits[0]*second, end, record.Sum{N: 500}, own, 0)
 		p.spaced = true
 		for i := range int64(1000) {
 			p.accepted(end + i*20*milli)
 		}
 		sent = end + 20*second
 		end = sent + waits[1]*second
-		p.refused(&refusal{at: sent, sent: sent, kind: Refused}, waits[1]*second, end, record.Sum{}, own)
+		p.refused(&refusal{at: sent, sent: sent, kind: Refused}, waits[1]*second, end, record.Sum{}, own, 0)
 		require.InDelta(t, math.Sqrt(50*sustained), p.at(end), 1e-9, "%v", waits)
 	}
 }
@@ -306,17 +306,17 @@ func TestOnlyRequestsOfAKnownLimitLeaveEvenly(t *testing.T) {
 // For ten minutes after each refusal, of which the first half minute is strict.
 func TestRequestsOfAKnownLimitLeaveEvenlyAfterEachRefusal(t *testing.T) {
 	p := pace{most: 50}
-	p.space(second)
+	p.space(second, 0)
 	require.Equal(t, 601*second, p.evenly)
-	p.space(500 * second)
+	p.space(500*second, 0)
 	require.Equal(t, 1100*second, p.evenly)
 	for now, together := range map[meter.Instant]int{530*second - 1: 1, 530 * second: 3, 1100*second - 1: 3} {
 		p := p
-		p.take(520 * second)
+		p.take(520*second, 0)
 		p.heard = now
 		n := 0
 		for p.next <= now {
-			p.take(now)
+			p.take(now, 520*second)
 			n++
 		}
 		require.Equal(t, together, n, now)

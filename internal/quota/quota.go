@@ -310,7 +310,18 @@ func (q *quota) believed() bool { return q.served && !q.doubt.on && !q.covered }
 
 // next returns when need requests can leave, not before from. sure is false if that depends on responses that have not come.
 func (q *quota) next(from meter.Instant, need int64) (at meter.Instant, sure bool) {
-	at = max(from, q.held)
+	asked := max(from, q.held)
+	if at, sure = q.ready(asked, need); q.reset < meter.Never {
+		asked = max(asked, q.end())
+	}
+	if at > asked { // by what was learned, or for another try
+		at = max(asked, q.account.backoff.Until(at, need))
+	}
+	return at, sure
+}
+
+// ready is next as far as reports show.
+func (q *quota) ready(at meter.Instant, need int64) (meter.Instant, bool) {
 	switch {
 	case !q.believed() || q.left == meter.MaxCount, !q.scarce && (q.reserve == 0 || q.left > q.reserve) && q.account.own.Trusted():
 		return at, true

@@ -165,6 +165,7 @@ func (r *Registry) ApplyUngated(key *Key, rep *Report, unseen Unseen, now meter.
 	known := len(a.quotas)
 	if rep.Hints.After == nil {
 		g.Sent()
+		a.backoff.Sent(rep.Sent, false)
 	}
 	if unseen.Before != (record.Record{}) {
 		a.Sofar(unseen.Before.Without(float64(unseen.Since + 1))) // their responses have not come

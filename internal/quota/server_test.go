@@ -13,7 +13,7 @@ import (
 )
 
 // A server decides about a request that arrives, and reports what is left.
-type server interface {
+type counter interface {
 	arrive(now meter.Instant) (ok bool, c Claim)
 }
 
@@ -72,7 +72,7 @@ func refusedUnless(ok bool, c Claim) Claim {
 }
 
 // drain has requests leave one by one as early as they can, each answered after a trip. It returns how many the server accepted.
-func drain(g *Gate, s server, from, until meter.Instant, trip int64) (accepted, refused float64) {
+func drain(g *Gate, s counter, from, until meter.Instant, trip int64) (accepted, refused float64) {
 	for now := from; ; {
 		if now = g.Ready(now, 0, 1); now >= until {
 			return accepted, refused
@@ -100,7 +100,7 @@ type event struct {
 
 // crowd has callers send requests one after the other, with random latencies from least to most in each direction. It returns how many
 // the server accepted and refused from the instant from on.
-func crowd(r *rand.Rand, g *Gate, s server, callers int, least, most int64, from, until meter.Instant) (accepted, refused float64) {
+func crowd(r *rand.Rand, g *Gate, s counter, callers int, least, most int64, from, until meter.Instant) (accepted, refused float64) {
 	var events []event
 	now, idle := second, callers
 	latency := func() int64 { return least + r.Int64N(most-least+1) }
@@ -145,17 +145,17 @@ func crowd(r *rand.Rand, g *Gate, s server, callers int, least, most int64, from
 
 // Of callers that always have another request, a server accepts most of what it can, and refuses few, once it is known.
 func TestMostOfALimitIsUsedAndFewRequestsAreRefused(t *testing.T) {
-	window := func(limit, length int64) func() server {
-		return func() server { return &fixed{limit: limit, length: length} }
+	window := func(limit, length int64) func() counter {
+		return func() counter { return &fixed{limit: limit, length: length} }
 	}
-	refills := func(rate, burst float64) func() server {
-		return func() server { return &bucket{rate: rate, burst: burst, level: burst} }
+	refills := func(rate, burst float64) func() counter {
+		return func() counter { return &bucket{rate: rate, burst: burst, level: burst} }
 	}
-	slides := func(limit, length int64) func() server {
-		return func() server { return &sliding{limit: limit, length: length} }
+	slides := func(limit, length int64) func() counter {
+		return func() counter { return &sliding{limit: limit, length: length} }
 	}
 	for name, c := range map[string]struct {
-		make    func() server
+		make    func() counter
 		rate    float64 // that the server accepts in the long run
 		window  int64
 		callers int

@@ -29,13 +29,14 @@ type stretch struct {
 	n, before     float32       // seven digits are enough for a rate
 }
 
-// A Sum is what was accepted from an instant on.
+// A Sum is what was accepted from an instant on; Never: nothing was, as far as is known.
 type Sum struct {
 	N    float64
 	From meter.Instant
 }
 
-// Add counts a request that was sent then, and what it cost. Requests need not come in the order in which they were sent.
+// Add counts a request that was sent then, and what it cost; 0: it was not accepted, and only its time counts. Requests need not come in the
+// order in which they were sent.
 func (r *Record) Add(sent meter.Instant, cost float64) {
 	if sent >= r.next || sent-r.last > rest {
 		r.advance(sent)
@@ -75,6 +76,15 @@ func (r Record) summed() Record {
 // Last returns when the last request was sent that was counted; 0: none was.
 func (r *Record) Last() meter.Instant { return r.last }
 
+// Matters returns until when the record is worth keeping: for as long after the last request as it has counted.
+func (r *Record) Matters() meter.Instant {
+	s := &r.stretches[len(scales)-1]
+	if s.before+s.n == 0 && r.recent == 0 {
+		return 0
+	}
+	return r.last + max(0, r.last-s.earlier)
+}
+
 // Over returns what was accepted over the shortest scale that is at least as long as d, or over the longest.
 func (r Record) Over(d int64) Sum {
 	i := 0
@@ -82,7 +92,11 @@ func (r Record) Over(d int64) Sum {
 		i++
 	}
 	s := r.stretches[i]
-	return Sum{float64(s.before) + float64(s.n) + r.recent, s.earlier}
+	sum := Sum{float64(s.before) + float64(s.n) + r.recent, s.earlier}
+	if sum.N == 0 {
+		sum.From = meter.Never
+	}
+	return sum
 }
 
 // Without returns the record without the last n of what it has counted.

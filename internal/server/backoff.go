@@ -1,0 +1,76 @@
+// Package server has what is known of a server, for all that learns from its responses.
+//
+// It has no lock and no clock.
+package server
+
+import "github.com/httpthrottle/throttle/internal/meter"
+
+const (
+	second = int64(1e9)
+
+	// Longest is the longest wait between two requests of an account that no server has asked for, unless what was seen explains a longer
+	// one; see [Backoff.Until].
+	Longest = 64 * second
+
+	darkPart  = 3  // of the time in which nothing was accepted is a wait at most
+	gapTimes  = 3  // as long as the longest gap is a wait at most
+	gapMemory = 16 // times as long as a gap it takes until it is forgotten
+)
+
+// A Backoff bounds the waits of an account that no server has asked for. Such waits are guesses, and arithmetic about what is not known
+// could make one of them last for days.
+//
+// Its time stands still while the client rests, which means that it has nothing to send: that shows nothing of the server.
+type Backoff struct {
+	last  meter.Instant // when the last request was sent; -1: none was
+	since meter.Instant // when the last accepted request was sent, or else the first request; later by the rests since
+	gap   int64         // the longest time lately between two accepted requests
+}
+
+// NewBackoff returns the Backoff of an account of which nothing is known.
+func NewBackoff() Backoff { return Backoff{last: -1} }
+
+// Last returns when the last request was sent; -1: none was.
+func (b *Backoff) Last() meter.Instant { return b.last }
+
+// Sent takes a request that is sent, and whether it waited. It returns for how long the client rested before it.
+func (b *Backoff) Sent(now meter.Instant, waited bool) (rested int64) {
+	switch {
+	case b.last < 0:
+		b.since = now
+	case !waited:
+		rested = max(0, now-b.last)
+		b.since += rested
+	}
+	b.last = max(b.last, now)
+	return rested
+}
+
+// Accepted takes an accepted request that was sent then.
+func (b *Backoff) Accepted(sent meter.Instant) {
+	if d := sent - b.since; d > 0 {
+		b.gap, b.since = max(d, b.gap-d/gapMemory), sent
+	}
+}
+
+// Learn takes that requests are accepted that far apart, as was learned before.
+func (b *Backoff) Learn(gap int64) { b.gap = max(b.gap, gap) }
+
+// Most returns the longest wait after the last request: the longest of a minute, a third of the time for which nothing has been accepted,
+// and three times the longest gap lately between two accepted requests.
+func (b *Backoff) Most() int64 {
+	return max(Longest, (b.last-b.since)/darkPart, min(b.gap, meter.Never/(2*gapTimes))*gapTimes)
+}
+
+// Until returns the end of a wait of the n-th request from now that no server has asked for: at, but no later than n times Most after the
+// last request.
+func (b *Backoff) Until(at meter.Instant, n int64) meter.Instant {
+	if b.last < 0 || at-b.last <= Longest {
+		return at
+	}
+	most := b.Most()
+	if n >= meter.Never/most {
+		return at
+	}
+	return min(at, meter.AddInstant(b.last, n*most))
+}

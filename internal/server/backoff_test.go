@@ -1,0 +1,60 @@
+package server
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
+
+const minute = 60 * second
+
+func TestAWaitIsAtMostWhatWasSeenExplains(t *testing.T) {
+	b := NewBackoff()
+	require.Equal(t, meter.Never, b.Until(meter.Never, 1), "nothing was sent, so there is nothing to count from")
+	b.Sent(0, true)
+	require.Equal(t, Longest-1, b.Until(Longest-1, 1))
+	require.Equal(t, Longest, b.Until(meter.Never, 1))
+	require.Equal(t, 3*Longest, b.Until(meter.Never, 3), "others are sent before")
+	require.Equal(t, meter.Never, b.Until(meter.Never, meter.MaxCount))
+
+	for now := meter.Instant(0); now <= 30*minute; now += minute {
+		b.Sent(now, true)
+	}
+	require.Equal(t, 40*minute, b.Until(meter.Never, 1), "nothing was accepted for half an hour")
+
+	b.Sent(36*minute, true)
+	b.Accepted(36 * minute)
+	require.Equal(t, (36+3*36)*minute, b.Until(meter.Never, 1), "it took 36 minutes until one was accepted")
+	for range 100 {
+		b.Sent(b.Last()+minute, true)
+		b.Accepted(b.Last())
+	}
+	require.InDelta(t, float64(3*(36*minute-100*minute/16)), float64(b.Most()), 1e3, "a gap is forgotten in sixteen times as long")
+	for range 1000 {
+		b.Sent(b.Last()+minute, true)
+		b.Accepted(b.Last())
+	}
+	require.Equal(t, 3*minute, b.Most())
+	b.Learn(12 * minute)
+	require.Equal(t, 36*minute, b.Most())
+}
+
+// A client of a month that has sent a few requests knows no more of the server than one of a minute.
+func TestRestsShowNothing(t *testing.T) {
+	const month = 30 * 24 * 60 * minute
+	b := NewBackoff()
+	b.Sent(month, true)
+	require.Equal(t, Longest, b.Most(), "before the first request there was nothing to accept")
+	b.Accepted(month)
+	require.Equal(t, month, b.Sent(2*month, false))
+	require.Equal(t, Longest, b.Most())
+	b.Accepted(2 * month)
+	require.Equal(t, Longest, b.Most(), "a rest is no gap")
+	b.Sent(2*month+10*minute, true)
+	b.Accepted(2 * month) // a later response to the same request
+	b.Accepted(2*month + 10*minute)
+	require.Equal(t, 30*minute, b.Most())
+	require.Zero(t, b.Sent(2*month, false), "as of when it was due")
+}
