@@ -151,8 +151,13 @@ func (l *Limiter) ReleaseAll() {
 }
 
 // ForgetServer removes the limits that a server reported: holds, the pace after a refusal, refusals that no waiting ends, and quotas.
-// key is a host, or a host and an account as in the keys of the limit "server". [Limiter.Servers] still lists the quotas by name, with
-// a Left of -1. It also ends the pauses of [Adaptive] limits for that key. The next report of the server counts again.
+// key is a host, or a host and an account as in the keys of the limit "server". Requests that wait because of these limits may be sent
+// from now on. [Limiter.Servers] still lists the quotas by name, with a Left of -1. The next report of the server counts again.
+//
+// It also removes what the server reported to a [ServerQuota], for all parts of the account; ends the pauses of [Adaptive] and
+// [AdaptiveInFlight] limits; and ends the hold of a [Shared] limit because of a refusal, for all processes. The rates, and the numbers
+// in flight, that such limits have learned stay: the client has found them by itself, and tests them all the time. Other processes keep
+// what the server reported to them.
 func (l *Limiter) ForgetServer(key string) {
 	l.mustBeMade()
 	l.core.ForgetReports(key)

@@ -50,9 +50,10 @@ func (c *controller) mode(now instant) string {
 	return "above"
 }
 
-// resume ends a pause, as if it had been that long.
+// resume ends a pause, as if it had been that long. A server that was silent is asked now.
 func (c *controller) resume(now instant) {
 	c.asking = false
+	c.silence.probeAt = min(c.silence.probeAt, now)
 	if c.pausedUntil > now {
 		c.pausedUntil, c.workedFrom, c.used.At = now, now, now
 	}

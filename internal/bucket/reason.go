@@ -69,3 +69,13 @@ type holder struct {
 func (b *Bucket) HeldBy(r quota.LastRefusal, until meter.Instant) {
 	b.needs().refusal = &holder{r, until}
 }
+
+// Forgive ends a hold of a budget in a store because of what a server has refused, and reports whether there was one.
+func (b *Bucket) Forgive(now meter.Instant) bool {
+	if b.extra == nil || b.lease == nil || b.refusal == nil || b.lease.HeldUntil() <= now || b.lease.HeldUntil() > meter.AddInstant(b.refusal.until, StoreErr) {
+		return false
+	}
+	b.refusal = nil
+	b.lease.Hold(now, now)
+	return true
+}

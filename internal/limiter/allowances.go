@@ -105,6 +105,17 @@ func hasPart(h *quota.Hints, name string) bool {
 	return false
 }
 
+// reportsFrom notes which host reports to limits in units of servers.
+func reportsFrom(charges []Charge, host string) {
+	for i := range charges {
+		if c := &charges[i]; c.Limit().Unit != "" {
+			if m := c.Bucket.Meter.(*allowance.Meter); m.Host != host {
+				m.Host = strings.Clone(host)
+			}
+		}
+	}
+}
+
 // reportUnitLocked takes a response to a request for the i-th charge, whose limit is in the unit of a server.
 func (l *Core) reportUnitLocked(r *Request, charges []Charge, i int, a *Answer, f *finding, now meter.Instant) {
 	c := &charges[i]

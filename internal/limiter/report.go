@@ -62,6 +62,7 @@ func (l *Core) reportGatedLocked(r *Request, gate *quota.Gate, a *Answer, f *fin
 	}
 	rep.Number, rep.Traits = c.Paid, a.Traits
 	l.judgeLocked(gate, &rep, now)
+	reportsFrom(own, gate.Account.Key.Host)
 	f.explained, f.wait = rep.Kind == quota.Exhausted, rep.Wait
 	l.reportChargesLocked(r, own, a, f, now, n)
 	l.payForGhostLocked(r, c, now)

@@ -3,9 +3,11 @@ package limiter
 import (
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/allowance"
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/quota"
@@ -57,6 +59,7 @@ func (l *Core) reportUngated(r *Request, key *quota.Key, a *Answer) (n news) {
 		}
 	} else {
 		findingOf(r.Charges(), a)
+		reportsFrom(r.Charges(), key.Host)
 	}
 	rep := reportOf(a, r.At, r.Charges())
 	if a.Hints.Bare != quota.NotBare && rep.Own.Learns() {
@@ -315,37 +318,77 @@ func (l *Core) RestoreAccount(key *quota.Key, f func(a *quota.Account, now meter
 	return err
 }
 
-// ForgetReports forgets what was reported about the accounts at a host, or about one account by its name, and the pauses of the buckets of
-// that key because of it.
+// ForgetReports forgets what was reported about the accounts at a host, or about one account by its name: in the gates, and in each limit
+// that takes reports.
 func (l *Core) ForgetReports(key string) {
-	l.forgetReports(key)
-	held := []*bucket.Limit{l.Gate}
+	accounts := l.forgetAccounts(key)
+	var limits []*bucket.Limit
 	for _, li := range l.Limits {
-		if li.Learns {
-			held = append(held, li)
+		if li.Learns || li.Unit != "" || li.Supply != nil {
+			limits = append(limits, li)
 		}
 	}
-	l.recountHolds(held...)
+	l.visitAll(limits, func(b *bucket.Bucket, now meter.Instant) {
+		if isOf(b, key, accounts) && forgetIn(b, now) {
+			l.markLocked(b)
+			l.freeLocked(b, now)
+		}
+	}, onward)
+	l.recountHolds(append(limits, l.Gate)...)
 }
 
-func (l *Core) forgetReports(key string) {
+// forgetAccounts forgets what was reported about accounts, and returns their keys.
+func (l *Core) forgetAccounts(key string) (of []quota.Key) {
 	accounts := l.accounts(func(k *quota.Key) bool { return k.Host == key || k.Name() == key })
 	now := l.begin()
 	defer l.end()
 	for _, a := range accounts {
+		of = append(of, a.Key)
 		l.servers.Forget(a, now)
 		for _, a := range a.Server().Accounts() { // the host's hold was theirs, too
 			l.markGatesLocked(a)
 		}
 	}
-	for _, li := range l.Limits {
-		b := li.Bucket(key)
-		if b == nil {
-			continue
-		}
-		if m, ok := b.Meter.(resumer); ok {
-			m.Resume(now)
-			l.markLocked(b)
-		}
+	return of
+}
+
+// isOf reports whether requests of one of the accounts are counted in a bucket, or whether it is called by their name. The accounts may
+// have been forgotten themselves.
+func isOf(b *bucket.Bucket, name string, accounts []quota.Key) bool {
+	if hasParts(b, name) {
+		return true
 	}
+	if m, ok := b.Meter.(*allowance.Meter); ok && m.Host == name {
+		return true
+	}
+	return slices.ContainsFunc(accounts, func(k quota.Key) bool {
+		for i, key := range k.Keys() {
+			if i == b.Limit.Index {
+				return key == b.Key
+			}
+		}
+		if b.Limit.Hosted {
+			return hasParts(b, k.Host)
+		}
+		return b.Key == ""
+	})
+}
+
+// hasParts reports whether a bucket has that key, or is that of a part of it.
+func hasParts(b *bucket.Bucket, key string) bool {
+	part, ok := strings.CutPrefix(b.Key, key)
+	return ok && (part == "" || b.Limit.Unit != "" && part[0] == ' ')
+}
+
+// forgetIn forgets what was reported to a bucket, and reports whether that may have been something.
+func forgetIn(b *bucket.Bucket, now meter.Instant) bool {
+	switch m := b.Meter.(type) {
+	case *allowance.Meter:
+		m.Forget(now)
+	case resumer:
+		m.Resume(now)
+	default:
+		return b.Forgive(now)
+	}
+	return true
 }
