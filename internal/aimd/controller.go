@@ -38,6 +38,7 @@ type controller struct {
 
 	seq            uint64 // of the last request
 	cutSeq         uint64 // of the last request before the last cut
+	firstSeq       uint64 // of the first request after it
 	cutAt          instant
 	heard, refused float64 // responses to requests that were sent since the last cut, and refusals among them
 	inFlight       int
@@ -169,6 +170,9 @@ func (c *controller) send(now instant, cost int64) ticket {
 	c.grow(now)
 	c.seq++
 	c.inFlight++
+	if c.firstSeq <= c.cutSeq {
+		c.firstSeq = c.seq
+	}
 	t := ticket{seq: c.seq, at: now, cost: max(1, float64(cost)), probe: c.silence.on}
 	c.silence.probing = c.silence.probing || t.probe
 	c.cost += (t.cost - c.cost) / float64(min(c.seq, 64))
@@ -248,7 +252,7 @@ func (c *controller) failed(now instant, t ticket, o Outcome, retryAfter int64) 
 	case c.dead(now, o):
 		c.beginSilence(now, o)
 	case o == Throttled && news && c.anotherEvent(now, t.at):
-		c.throttled(now, retryAfter)
+		c.throttled(now, t, retryAfter)
 	}
 	if retryAfter > 0 {
 		c.pause(now, retryAfter)

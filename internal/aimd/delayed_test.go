@@ -19,7 +19,7 @@ func TestWhatIsAcceptedLateEndsAnEventOfRefusals(t *testing.T) {
 		k := newController(Config{Initial: 100}, 0, 1)
 		k.ceiling, k.workedFrom, k.paused, k.asked, k.spared, k.okAt = 200, now-second, second, true, true, okAt
 		k.accepted = meter.MeanRate{Value: 3, At: now}
-		k.throttled(now, second)
+		k.throttled(now, ticket{}, second)
 		assert.InDelta(t, want, k.current, 1e-9)
 	}
 	accepted, refused := delayed(600 * second)

@@ -14,6 +14,7 @@ type Meter struct {
 	free      bool    // there was no refusal yet, and the rate has no bound
 	freed     instant // refusals before that are those of the first one
 	bare      Suspicion
+	begins    bool // no request has been sent since a pause or a silence
 	explained bool // the server has reported what is left, which explains the refusals before
 	only      bool // refusals that speak of a rate count, and nothing else
 	doubts    meter.Doubts[belief]
@@ -87,6 +88,10 @@ func (m *Meter) Interval() int64 { return per / perMega(m.control.cfg.Max) }
 
 // Take returns twice the number of the request, plus one for a probe.
 func (m *Meter) Take(due, now instant, cost int64, waited bool) int64 {
+	if m.begins { // another hold may have ended after the pause
+		m.begins = false
+		m.bucket.Begin(max(due, m.bucket.AsOf()), m.within(cost))
+	}
 	charged := 2 * m.bucket.Take(due, now, cost, waited)
 	m.control.rest(now, waited)
 	if m.control.send(now, cost).probe {
@@ -142,7 +147,10 @@ func (m *Meter) Answered(now instant, charged int64, sent instant, cost int64, o
 
 // beginEvenly lets one request go when a pause or a silence ends, and the others at the rate. What is saved up until then would be
 // refused together by a server that has not saved anything up.
-func (m *Meter) beginEvenly(now instant) { m.bucket.Begin(max(now, m.control.pausedUntil), 1) }
+func (m *Meter) beginEvenly(now instant) {
+	m.begins = true
+	m.bucket.Begin(max(now, m.control.pausedUntil), 1)
+}
 
 // Room lets the rate grow quickly while the server reports that it allows a higher one per second, but not to what was refused. The
 // first report explains the refusals before: they were of windows that other clients had used up, and show no ceiling.

@@ -148,7 +148,7 @@ func (x touch) play(now instant) *controller {
 	if x.worked > 0 {
 		k.okAt = now
 	}
-	k.throttled(now, x.pause)
+	k.throttled(now, ticket{}, x.pause)
 	return k
 }
 
@@ -216,19 +216,19 @@ func TestAHandfulIsNoEvidence(t *testing.T) {
 		assert.InDelta(t, 90, k.current, 1e-9)
 		assert.Zero(t, k.ceiling, "it still doubles")
 		k.worked = 4
-		k.throttled(now+second, pause)
+		k.throttled(now+second, ticket{}, pause)
 		assert.Positive(t, k.ceiling, "again")
 	}
 	assert.Positive(t, touch{active: 0.1, worked: 5, pause: second}.play(now).ceiling, "a handful")
 	k := touch{active: 3, worked: 900}.play(now)
 	assert.InDelta(t, 90, k.current, 1e-9)
 	assert.Zero(t, k.ceiling, "a rate that doubles has been used for less than a second")
-	k.throttled(now+second, 0)
+	k.throttled(now+second, ticket{}, 0)
 	assert.Positive(t, k.ceiling, "again")
 	k = touch{ceiling: 200, active: 0.1, worked: 1}.play(now)
 	assert.Equal(t, 100.0, k.ceiling, "a bare one, later")
 	k = touch{ceiling: 200, active: 0.1, paused: second, pause: second}.play(now)
-	k.throttled(now+second, second)
+	k.throttled(now+second, ticket{}, second)
 	assert.Equal(t, 100.0, k.current, "nothing was accepted since the last: it is the same event")
 }
 
@@ -272,7 +272,7 @@ func TestASilenceIsNoPauseThatTheServerAskedFor(t *testing.T) {
 	k := newController(Config{Initial: 100}, 0, 1)
 	k.ceiling, k.workedFrom, k.worked, k.okAt, k.paused = 200, now-4*second, 400, now, 5*second
 	k.accepted = meter.MeanRate{Value: 100, At: now}
-	k.throttled(now, 5*second)
+	k.throttled(now, ticket{}, 5*second)
 	assert.Equal(t, now, k.heldUntil)
 	assert.InDelta(t, 99, k.current, 1e-9)
 }
@@ -329,7 +329,7 @@ func TestARefusalBelowTheCeilingShowsOtherClients(t *testing.T) {
 	refused := func(at float64, wait int64, cutAt instant) *controller {
 		c := newController(Config{Initial: at}, 0, 1)
 		c.ceiling, c.worked, c.okAt, c.cutAt, c.crowded = 100, 100, second, cutAt, 1
-		c.throttled(2*second, wait)
+		c.throttled(2*second, ticket{}, wait)
 		return c
 	}
 	assert.Equal(t, 0, refused(96, 0, 0).crowded)

@@ -23,7 +23,7 @@ const (
 )
 
 // throttled cuts the rate after a refusal.
-func (c *controller) throttled(now instant, retryAfter int64) {
+func (c *controller) throttled(now instant, t ticket, retryAfter int64) {
 	spared, before := c.requests(c.worked) < handful, c.spared
 	if retryAfter <= 0 {
 		spared = c.ceiling == 0
@@ -31,9 +31,12 @@ func (c *controller) throttled(now instant, retryAfter int64) {
 	afterPause := c.asked && c.paused > 0 // and not after a silence, which the server did not ask for
 	c.spared, c.asked = spared, retryAfter > 0
 	switch {
-	case retryAfter > 0 && c.paused > 0 && c.okAt <= c.workedFrom: // no accepted response came after it: the event lasts
+	case retryAfter > 0 && c.paused > 0 && c.okAt <= c.workedFrom && (t.at < c.workedFrom || t.seq <= c.firstSeq):
+		// The server was closed for longer than it said, which shows nothing of the rate: the event lasts. Of a later request, those before
+		// it may have been accepted, although no response has come.
 		c.cutAt = now
 		c.forgetResponses()
+		return
 	case spared && !before: // no evidence of where the limit is, until it happens again
 		c.cutAt = now
 		c.forgetResponses()
@@ -114,9 +117,7 @@ func (c *controller) sustained(now instant, pause int64) float64 {
 
 // cycled ends a cycle of work and pause. Those before it count half as much as it.
 func (c *controller) cycled(end instant) {
-	if c.worked > 0 {
-		c.given, c.givenFrom = c.given/2, end-(end-c.givenFrom)/2
-	}
+	c.given, c.givenFrom = c.given/2, end-(end-c.givenFrom)/2
 }
 
 // gave returns the rate that the server seems to give, when it asked for a pause of p seconds after active seconds of work:
