@@ -20,6 +20,10 @@ import (
 // The signs of overload are a 429, or another refusal with Retry-After (see [OutcomeThrottled]); more failures than usual, if they become
 // fewer at a lower rate; and a latency well above the lowest of the last minute, if it falls at a lower rate. A server that does
 // not respond, or refuses every request, gets only one probe from time to time.
+//
+// Beside an [AdaptiveInFlight] limit, each failure counts for one of the two. The rate takes a 429 or 503 with Retry-After, a 5xx other
+// than 503, and a 429 without Retry-After unless more requests than usual were in flight with it. The number takes the other failures. The
+// rate has no bound but Max until the first failure that it takes.
 type AIMD struct {
 	// Initial is the rate of a new key, in tokens per second. 0 stands for 10, or for the lowest rate of the limits beside it if that
 	// is higher, limited to the range from Min to Max. Only limits in which each request costs one token count.
@@ -30,11 +34,13 @@ type AIMD struct {
 	Min, Max float64
 	// LatencyThreshold is the median latency, until the headers of a response, above which the rate is cut. 0 stands for a
 	// threshold that is learned: 1.1 times the lowest median of the last minute, plus 10 ms and the noise, in two rounds in a
-	// row. It counts only while lower rates reduce the latency.
+	// row. It counts only while lower rates reduce the latency. Beside an AdaptiveInFlight limit, nothing is learned from latency, and
+	// a threshold that is set still holds.
 	LatencyThreshold time.Duration
 	// ErrorThreshold is the share of failed requests, above 0 and at most 1, above which the rate is cut. A 5xx other than
 	// 503 counts as 0.4 of a failure. 0 stands for a threshold that is learned: 8 % plus one and a half times the usual share at
 	// low load. It counts only while lower rates reduce the failures. A 429 always cuts the rate.
+	// If it is set beside an AdaptiveInFlight limit, all failures except those 429s that the number takes count here, and not there.
 	ErrorThreshold float64
 }
 

@@ -267,8 +267,8 @@ func TestChangesOfTheNumberInFlightAreReported(t *testing.T) {
 	})
 }
 
-// Beside a limit in flight, a rate ignores latency, and a 503 is no sign for it.
-func TestRateBesideANumberInFlightHeedsOnlyRefusalsOfARate(t *testing.T) {
+// Beside a limit in flight, a rate leaves latency to it.
+func TestRateBesideANumberInFlightLeavesLatencyToIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBackend(16, false)
 		tr, err := throttle.New(b, throttle.WithAdaptive(throttle.AIMD{Initial: 1000}), throttle.WithAdaptiveInFlight())

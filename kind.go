@@ -110,7 +110,7 @@ var (
 		meter: func(l *Limit, t terms) meter.Meter {
 			m := aimd.New(t.now, aimd.Config(l.aimd).From(l.known), rand.Uint64())
 			if l.beside {
-				m.OnlyRefusals(t.now)
+				m.Beside(t.now)
 			}
 			return m
 		},

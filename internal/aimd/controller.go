@@ -28,6 +28,7 @@ type controller struct {
 	dice meter.Dice
 
 	current   float64 // tokens per second, as of grownAt
+	free      bool    // there was no sign of overload yet, and the rate has no bound but Max
 	ceiling   float64 // the rate at the last sign of overload; 0: there was none
 	toll      float64 // seconds in which the distance to the ceiling changes, at least: a multiple of what the last overload cost
 	grownAt   instant
@@ -265,6 +266,14 @@ func (c *controller) anotherEvent(now, sent instant) bool {
 	return now-c.cutAt >= oneEvent && (sent-c.cutAt >= stillEmpty || c.off.round) || c.off.event
 }
 
+// bound makes a rate without a bound start with what was used.
+func (c *controller) bound(now instant, why Cause) {
+	if c.free {
+		c.free = false
+		c.set(why, max(c.cfg.Initial, c.used.Of(now, c.tau())))
+	}
+}
+
 // cut lowers the rate to r at most, and remembers the ceiling.
 func (c *controller) cut(now instant, why Cause, ceiling, r float64) {
 	if c.off.mild {
@@ -310,8 +319,8 @@ func (c *controller) retuned() (Retune, bool) {
 	return r, true
 }
 
-// free reports whether nothing but a lack of use forbids growth. A server that only fails is not asked for more.
-func (c *controller) free(now instant) bool {
+// mayGrow reports whether nothing but a lack of use forbids growth. A server that only fails is not asked for more.
+func (c *controller) mayGrow(now instant) bool {
 	return !c.silence.on && now >= max(c.pausedUntil, c.heldUntil) && c.failures.trial == 0 &&
 		float64(now-c.okAt) <= c.tau()
 }
@@ -343,7 +352,7 @@ func (c *controller) grow(now instant) {
 		return
 	}
 	c.drained(now)
-	if c.free(now) {
+	if c.mayGrow(now) {
 		c.climb(now, min(float64(dt), c.tau())/1e9)
 	}
 }

@@ -154,7 +154,7 @@ func TestALongPauseIsAskedAboutOnceADay(t *testing.T) {
 	for _, only := range []bool{false, true} {
 		m := New(0, Config{Initial: 100}, 1)
 		if only {
-			m.OnlyRefusals(0)
+			m.Beside(0)
 		}
 		year, early := 365*24*time.Hour, m.Take(0, 0, 1, false)
 		m.Answered(0, m.Take(0, 0, 1, false), 0, 1, Throttled, year)

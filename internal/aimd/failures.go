@@ -9,6 +9,7 @@ type failures struct {
 	trial        float64 // the share of failures for which the rate was cut, while it is seen whether the cut helps; 0: none
 	before       float64 // the rate before that
 	again        bool    // it is the second cut
+	free         bool    // there was no bound before the first
 	words        int     // cuts for 503s since the last that has helped
 }
 
@@ -46,6 +47,7 @@ func (c *controller) weigh(now, sent instant, o Outcome) {
 	case w == 0:
 	case c.cfg.ErrorThreshold > 0:
 		if f.n >= leastSeen && share > c.cfg.ErrorThreshold {
+			c.bound(now, CauseErrors)
 			c.cut(now, CauseErrors, c.current*(1-share), c.current*max(0.3, min(1-share, beta)))
 		}
 	case o == Unavailable && now < f.loadUntil:
@@ -53,7 +55,10 @@ func (c *controller) weigh(now, sent instant, o Outcome) {
 			c.takeWord(now)
 		}
 	case o == Unavailable && f.weight >= 3 && share > 0.3+1.5*f.usual, f.n >= leastSeen && f.weight >= 5 && share > 0.08+1.5*f.usual:
+		free := c.free
+		c.bound(now, CauseErrors)
 		c.try(now, share, c.current, false)
+		f.free = free
 	}
 }
 
@@ -101,5 +106,9 @@ func (c *controller) judgeTrial(now instant, share float64) {
 		f.usual, f.notLoadUntil = (share+f.trial)/2, now+doubtFor
 		c.ceiling, f.trial = f.before, 0
 		c.set(CauseNotLoad, f.before)
+		if c.free = f.free; c.free {
+			c.ceiling = 0
+			c.set(CauseNotLoad, c.cfg.Max)
+		}
 	}
 }

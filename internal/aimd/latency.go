@@ -134,6 +134,7 @@ func (c *controller) judge(now instant, median, n, done float64) {
 // queued cuts the rate below what was completed until the queue has drained, unless too many such cuts have not helped.
 func (c *controller) queued(now instant, median, base, done float64) {
 	l := &c.latency
+	c.bound(now, CauseLatency)
 	if l.row == 0 {
 		l.before = c.current
 	}

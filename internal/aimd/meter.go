@@ -11,12 +11,10 @@ type Meter struct {
 	bucket    meter.TokenBucket
 	control   controller
 	rate      float64 // of bucket
-	free      bool    // there was no refusal yet, and the rate has no bound
 	freed     instant // refusals before that are those of the first one
 	bare      Suspicion
 	begins    bool // no request has been sent since a pause or a silence
 	explained bool // the server has reported what is left, which explains the refusals before
-	only      bool // refusals that speak of a rate count, and nothing else
 	doubts    meter.Doubts[belief]
 }
 
@@ -101,28 +99,28 @@ func (m *Meter) Take(due, now instant, cost int64, waited bool) int64 {
 	return charged
 }
 
-// OnlyRefusals makes a new meter heed only what speaks of a rate, beside a limit in flight that heeds latency and failures. That
-// limit bounds what is sent at the start, so the rate has no bound but Max until the first refusal. Then it starts with what was
-// used; refusals without Retry-After in the next second are of the same event.
-func (m *Meter) OnlyRefusals(now instant) *Meter {
+// Beside makes a new meter one beside a learned limit in flight, which bounds what is sent at the start. So the rate has no bound but Max
+// until the first sign of overload. Then it starts with what was used; refusals without Retry-After in the next second are of the
+// same event. Latency concerns the rate only above a LatencyThreshold: the number in flight finds queues.
+func (m *Meter) Beside(now instant) *Meter {
 	c := &m.control
-	m.only, m.free = true, true
-	c.off.latency, c.off.errors, c.off.inFlight = true, true, true
+	c.free = true
+	c.off.latency, c.off.inFlight = c.cfg.LatencyThreshold == 0, true
 	c.current, c.shown = c.cfg.Max, c.cfg.Max
 	m.follow(now)
 	m.bucket.Fill()
 	return m
 }
 
+// Strict reports whether the user has set how many failures are too many.
+func (m *Meter) Strict() bool { return m.control.cfg.ErrorThreshold > 0 }
+
 // Answered takes the outcome of a request that left at sent, and the Retry-After of its response, or 0. It returns charged.
 func (m *Meter) Answered(now instant, charged int64, sent instant, cost int64, o Outcome, retryAfter time.Duration) int64 {
 	o = m.bare.Judge(o, now)
-	if m.only && (o == Unavailable || o == Error) {
-		o = ClientError
-	}
-	if c := &m.control; m.free && o == Throttled {
-		m.free, c.rowFrom = false, c.seq
-		c.set(CauseThrottled, max(c.cfg.Initial, c.used.Of(now, c.tau())))
+	if c := &m.control; c.free && o == Throttled {
+		c.rowFrom = c.seq
+		c.bound(now, CauseThrottled)
 		steady := c.accepted.Of(now, latelyOver) > c.current/2
 		switch {
 		case steady && retryAfter > 0: // the rate was used for a while, and has not just been doubled
@@ -160,7 +158,7 @@ func (m *Meter) Room(now instant, perSecond float64) {
 	if perSecond > 0 && !m.explained {
 		m.explained, c.ceiling = true, 0
 	}
-	c.roomy = !m.free && !c.silence.on && perSecond > 1.25*c.current && (c.ceiling == 0 || c.current < 0.8*c.ceiling)
+	c.roomy = !c.free && !c.silence.on && perSecond > 1.25*c.current && (c.ceiling == 0 || c.current < 0.8*c.ceiling)
 	if c.roomy && now >= c.pausedUntil {
 		c.heldUntil, c.toll = min(c.heldUntil, now), 0
 	}

@@ -247,39 +247,80 @@ func fullAt(m *Meter) instant {
 	return full
 }
 
-// Beside a limit in flight, the rate has no bound until the first refusal, and latency and failures say nothing to it.
-func TestOnlyRefusalsCount(t *testing.T) {
-	m := New(0, Config{}, 1).OnlyRefusals(0)
-	now, per := at(0), second/200
-	send := func(o Outcome, retryAfter time.Duration) {
-		now += per
-		m.Answered(now, m.Take(now, now, 1, false), now-second, 1, o, retryAfter)
+// Beside a limit in flight, the rate has no bound until the first sign of overload. Then it is what was used.
+func TestTheRateBesideANumberHasNoBoundAtFirst(t *testing.T) {
+	for _, o := range []Outcome{Throttled, Error} {
+		m := New(0, Config{}, 1).Beside(0)
+		now, per := at(0), second/200
+		send := func(o Outcome, retryAfter time.Duration) {
+			now += per
+			m.Answered(now, m.Take(now, now, 1, false), now-second, 1, o, retryAfter)
+		}
+		for range 400 {
+			send(OK, 0)
+			send(ClientError, 0)
+		}
+		if r := m.PerSecond(now); r < 1e15 {
+			t.Fatalf("%v/s, although nothing was refused", r)
+		}
+		if o == Throttled {
+			send(o, 0)
+			if r := m.PerSecond(now); r < 150 || r > 250 {
+				t.Fatalf("%v/s, and 200/s were used", r)
+			}
+			if _, _, mode := m.Bounds(now); mode != "start" {
+				t.Fatal(mode)
+			}
+		}
+		for range 20 { // one shows little
+			send(o, 0)
+		}
+		if r := m.PerSecond(now); o == Error && (r < 50 || r > 150) {
+			t.Fatalf("%v/s: a half of what was used shows whether the errors become fewer", r)
+		}
+		send(Throttled, time.Second)
+		if m.HeldUntil() < now+second {
+			t.Fatal("Retry-After is heeded")
+		}
 	}
-	for range 400 {
-		send(OK, 0)
-		send(Unavailable, 0)
-		send(Error, 0)
+}
+
+// Errors that a lower rate does not reduce leave no bound.
+func TestErrorsThatAreNotLoadLeaveTheRateWithoutABound(t *testing.T) {
+	m := New(0, Config{}, 1).Beside(0)
+	now, bounded := at(0), false
+	for i := range 2000 {
+		now += second / 100
+		o := OK
+		if i%2 == 0 {
+			o = Error
+		}
+		m.Answered(now, m.Take(now, now, 1, false), now, 1, o, 0)
+		bounded = bounded || m.PerSecond(now) < 1e15
 	}
-	if r := m.PerSecond(now); r < 1e15 {
-		t.Fatalf("%v/s, although nothing was refused", r)
+	if r := m.PerSecond(now); !bounded || r < 1e15 {
+		t.Fatalf("%v/s, bounded: %v", r, bounded)
 	}
-	send(Throttled, 0)
-	if r := m.PerSecond(now); r < 150 || r > 250 {
-		t.Fatalf("%v/s, and 200/s were used", r)
+}
+
+// A pause of the meter may end before another hold. Then one request is sent, too, and not what was saved up in between.
+func TestOneRequestIsSentAfterAPauseHoweverLateItIs(t *testing.T) {
+	m := New(0, Config{Initial: 100}, 1)
+	m.Answered(0, m.Take(0, 0, 1, false), 0, 1, Throttled, time.Second)
+	now := m.HeldUntil() + second
+	m.Take(now, now, 1, true)
+	if m.Payable(now, 1) {
+		t.Fatal("a second request at the same instant")
 	}
-	if _, _, mode := m.Bounds(now); mode != "start" {
-		t.Fatal(mode)
-	}
-	send(Throttled, time.Second)
-	if m.HeldUntil() < now+second {
-		t.Fatal("Retry-After is heeded")
+	if at := m.Ready(now, 0, 1); at > now+second/50 {
+		t.Fatal(at - now)
 	}
 }
 
 // Beside a limit in flight, the rate of the first refusal is the one that was used, which has not just been doubled. So a Retry-After costs
 // what it asks for. What was used for less than a second is no rate: after the pause, it doubles.
 func TestTheFirstRetryAfterBesideALimitInFlightCostsItsPause(t *testing.T) {
-	m := New(0, Config{}, 1).OnlyRefusals(0)
+	m := New(0, Config{}, 1).Beside(0)
 	now := at(0)
 	work := func(n int) {
 		for range n {
@@ -298,7 +339,7 @@ func TestTheFirstRetryAfterBesideALimitInFlightCostsItsPause(t *testing.T) {
 		t.Fatalf("%v/s until %v, and 40/s were used", r, time.Duration(c.heldUntil-now))
 	}
 
-	m = New(0, Config{}, 1).OnlyRefusals(0)
+	m = New(0, Config{}, 1).Beside(0)
 	work(400)
 	now += 3600 * second
 	work(4)
@@ -311,7 +352,7 @@ func TestTheFirstRetryAfterBesideALimitInFlightCostsItsPause(t *testing.T) {
 // Until the first refusal, as many requests are in flight as another limit allows. That the server refuses all of these says how
 // fast is too fast, and neither that it is down nor that what is sent a moment later is too fast as well.
 func TestRefusalsOfARateWithoutABoundAreOneEvent(t *testing.T) {
-	m := New(0, Config{}, 1).OnlyRefusals(0)
+	m := New(0, Config{}, 1).Beside(0)
 	now := at(0)
 	var charged []int64
 	for range 200 {

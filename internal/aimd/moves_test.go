@@ -230,6 +230,12 @@ func TestAHandfulIsNoEvidence(t *testing.T) {
 	k = touch{ceiling: 200, active: 0.1, paused: second, pause: second}.play(now)
 	k.throttled(now+second, ticket{}, second)
 	assert.Equal(t, 100.0, k.current, "nothing was accepted since the last: it is the same event")
+	for seq, cut := range map[uint64]bool{7: false, 8: true} { // those before it may have been accepted
+		k = newController(Config{Initial: 100}, 0, 1)
+		k.ceiling, k.workedFrom, k.paused, k.asked, k.spared, k.firstSeq = 200, now-second, second, true, true, 7
+		k.throttled(now, ticket{seq: seq, at: now}, second)
+		assert.Equal(t, cut, k.current < 100, "request %d", seq)
+	}
 }
 
 // A quota is spent in a short time, and then the server asks for a pause that is longer than half of that, again and again.

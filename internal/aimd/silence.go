@@ -36,6 +36,7 @@ func (c *controller) dead(now instant, o Outcome) bool {
 
 func (c *controller) beginSilence(now instant, o Outcome) {
 	s := &c.silence
+	c.bound(now, CauseSilence)
 	if s.from > 0 && s.okSince < 64 {
 		s.resume /= 4 // a relapse
 	} else {

@@ -32,7 +32,7 @@ func (s scenario) run(seed uint64, off ablation) *tally {
 		c := &simClient{world: w, index: i, rtt: w.rtt[i%len(w.rtt)], meter: New(0, w.config, seed*1000+uint64(i))}
 		c.meter.control.off = off
 		if w.beside {
-			c.meter.OnlyRefusals(0)
+			c.meter.Beside(0)
 		}
 		w.After(at(w.stagger*float64(i)), c.start)
 	}

@@ -31,7 +31,7 @@ func newPair(s flight.Scene) func() flight.Limiter {
 func newPairs(refusal aimd.Outcome) func() flight.Limiter {
 	return func() flight.Limiter {
 		return &pair{
-			learned: learned{New(0, Config{}, noon), refusal}, rate: aimd.New(0, aimd.Config{}, 1).OnlyRefusals(0), charged: make(map[int64]int64),
+			learned: learned{New(0, Config{}, noon), refusal}, rate: aimd.New(0, aimd.Config{}, 1).Beside(0), charged: make(map[int64]int64),
 		}
 	}
 }
@@ -50,14 +50,21 @@ func (p *pair) Sent(now instant) int64 {
 	return id
 }
 
+// Answered passes a failure to the limit that owns it, as package limiter does.
 func (p *pair) Answered(now instant, id int64, sent instant, o flight.Outcome) int64 {
-	meaning := p.meaning(o)
-	if meaning == aimd.Throttled && p.Tries(id) {
-		meaning = aimd.Ignore
+	forRate := p.meaning(o)
+	forNumber := forRate
+	switch {
+	case forRate == aimd.Unavailable:
+		forRate = aimd.ClientError
+	case forRate == aimd.Throttled && p.Tries(id):
+		forRate = aimd.Ignore
+	case forRate == aimd.Throttled:
+		forNumber = aimd.Ignore
 	}
-	p.rate.Answered(now, p.charged[id], sent, 1, meaning, 0)
+	p.rate.Answered(now, p.charged[id], sent, 1, forRate, 0)
 	delete(p.charged, id)
-	return p.learned.Answered(now, id, sent, o)
+	return p.Meter.Answered(now, id, sent, 1, forNumber, 0)
 }
 
 // A rate that starts low sends few requests at first, of which often none is slow. Their latency must not become the lowest one:
@@ -114,5 +121,5 @@ func TestARefusalWithMoreInFlightThanUsualSaysNothingOfARate(t *testing.T) {
 		assert.Equal(t, c.tries, m.Tries(500<<flyingBits|c.inFlight), "%d", c.inFlight)
 	}
 	m.control.mode = starting
-	assert.False(t, m.Tries(500<<flyingBits|20))
+	assert.True(t, m.Tries(500<<flyingBits|20), "each doubling is more than usual")
 }

@@ -91,10 +91,10 @@ func ticketOf(charged int64) ticket {
 }
 
 // Tries reports whether a request was one of those by which a higher number is tried, or had more in flight with it than usual. A
-// refusal of it says nothing of a rate, by which a server refuses whatever the number. At the start, each doubling is more than usual.
+// refusal of it says nothing of a rate, by which a server refuses whatever the number.
 func (m *Meter) Tries(charged int64) bool {
 	c, t := &m.control, ticketOf(charged)
-	return c.refusals.tries(t) || c.mode != starting && float64(t.inFlight) > c.flying+0.5
+	return c.refusals.tries(t) || float64(t.inFlight) > c.flying+0.5
 }
 
 // Answered takes the outcome of a request that was sent at sent, and the Retry-After of its response, or 0. It returns what
@@ -113,7 +113,7 @@ func (m *Meter) Answered(now instant, charged int64, sent instant, cost int64, o
 		c.ignore(now, t)
 	case o == aimd.Unavailable, o == aimd.Throttled && retryAfter <= 0:
 		c.refuse(now, t)
-	default: // Retry-After speaks of a rate
+	default: // Retry-After speaks of a rate, and another 5xx is more often a fault than load
 		c.ignore(now, t)
 	}
 	m.follow(now)

@@ -1,7 +1,6 @@
 package limiter
 
 import (
-	"slices"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
@@ -83,7 +82,7 @@ func (l *Core) reportGatedLocked(r *Request, gate *quota.Gate, a *Answer, f *fin
 
 // reportChargesLocked takes the outcome of a request for some of its charges.
 func (l *Core) reportChargesLocked(r *Request, charges []Charge, a *Answer, f *finding, now meter.Instant, n *news) {
-	tried := triesMore(charges, a, f.wait)
+	sides := sidesOf(charges, f.wait)
 	for i := range charges {
 		c, pause := &charges[i], time.Duration(0)
 		if c.Limit().Reported {
@@ -92,11 +91,11 @@ func (l *Core) reportChargesLocked(r *Request, charges []Charge, a *Answer, f *f
 		switch {
 		case c.Limit().Learns: // from an error, whether the request was sent or not
 			o := *a
-			if f.explained || tried && !c.Limit().Frees { // by a quota, which stops requests by itself, or by one request too many in flight
+			if f.explained { // by a quota, which stops requests by itself
 				o.Outcome = aimd.Ignore
 			}
 			m := c.Bucket.Meter.(learner)
-			pause = l.answeredLocked(c, m, r.At, &o, f.wait, now)
+			pause = l.answeredLocked(c, m, r.At, &o, sides, f.wait, now)
 			if c.Limit().Frees {
 				l.endLocked(r, c, a, now)
 			} else {
@@ -123,17 +122,6 @@ func (l *Core) reportChargesLocked(r *Request, charges []Charge, a *Answer, f *f
 	}
 }
 
-// triesMore reports whether a refusal is of a request by which a higher number in flight was tried, so that it says nothing of a rate.
-func triesMore(charges []Charge, a *Answer, wait time.Duration) bool {
-	if a.Outcome != aimd.Throttled || wait > 0 {
-		return false
-	}
-	return slices.ContainsFunc(charges, func(c Charge) bool {
-		m, ok := c.Bucket.Meter.(trier)
-		return ok && m.Tries(c.Paid)
-	})
-}
-
 // endLocked gives back a charge that was for nothing, or a slot.
 func (l *Core) endLocked(r *Request, c *Charge, a *Answer, now meter.Instant) {
 	switch {
@@ -151,7 +139,7 @@ func (l *Core) endLocked(r *Request, c *Charge, a *Answer, now meter.Instant) {
 }
 
 // answeredLocked passes the outcome to the controller of a bucket, and returns for how long the key is held because of it.
-func (l *Core) answeredLocked(c *Charge, m learner, sent meter.Instant, a *Answer, wait time.Duration, now meter.Instant) (held time.Duration) {
+func (l *Core) answeredLocked(c *Charge, m learner, sent meter.Instant, a *Answer, s sides, wait time.Duration, now meter.Instant) (held time.Duration) {
 	o := a.Outcome
 	switch {
 	case c.Outcome != 0:
@@ -159,6 +147,7 @@ func (l *Core) answeredLocked(c *Charge, m learner, sent meter.Instant, a *Answe
 	case o == aimd.ClientError && a.Hints != nil && a.Hints.Bare == quota.Forbidden:
 		o = aimd.Forbidden
 	}
+	o = s.seen(sideOf(c), o)
 	switch {
 	case o != aimd.Throttled && o != aimd.Unavailable && o != aimd.Error && o != aimd.Forbidden:
 	case a.Doubts != nil && c.Outcome == 0:
