@@ -1,20 +1,23 @@
-# make check is for every change; make test is all that must hold on any machine with Go, make, bash and a C compiler (for the
-# race detector), however busy it is. What depends on real time is in make long. .ci/run runs more.
+# make check is for every change; make test is what must hold on any machine with Go, make and bash, however busy it is. The race
+# detector, which needs a C compiler, and what depends on real time are in make long. .ci/run runs more.
 GO ?= go
 MODULES := $(sort $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path '*/node_modules/*')))
 
 NODE_MODULES := internal/lab/realserver/node/node_modules internal/lab/heldback/node_modules
 
-.PHONY: check test long servers held-back node bench bench-compare fuzz lint nethttp release-check
+.PHONY: check test race long servers held-back node bench bench-compare fuzz lint nethttp release-check
 
 export GO
-check: ## vet and the short tests of this module, without the examples and the race detector: less than a minute
+check: ## vet and the short tests of this module, without the examples: less than a minute
 	@.ci/test check
 
-test: ## every package except those with SDKs: vet, race detector, shuffled, the examples: about 5 minutes
+test: ## vet and the short tests of every package except those with SDKs, and the examples: 4 minutes at the first time, then 2
 	@.ci/test test
 
-long: ## long simulations, what depends on real time, every bar at real servers, the packages with SDKs
+race: ## the short tests with the race detector
+	@.ci/test race
+
+long: ## all of make test, most of it with the race detector; long simulations, what depends on real time, every bar at real servers, the packages with SDKs, the page in a browser
 	@.ci/test long
 
 SERVERS ?=
@@ -49,7 +52,7 @@ fuzz: ## each fuzz target for FUZZTIME; a run that ends late without a failing i
 lint: ## gofmt and tidy; go fix and staticcheck, except of packages with SDKs, whose dependencies they would read for minutes
 	@test -z "$$(gofmt -l .)" || { gofmt -d .; exit 1; }
 	@for m in $(MODULES); do (cd $$m && GOWORK=off $(GO) mod tidy -diff) || exit 1; done
-	@packages=$$(.ci/packages) && $(GO) fix -diff $$packages && \
+	@packages="$$(.ci/packages) ./internal/lab/pagetest" && $(GO) fix -diff $$packages && \
 		$$(GOWORK=off $(GO) tool -modfile=tools/go.mod -n staticcheck) $$packages
 
 VERSION ?= v0.1.0
