@@ -1,7 +1,7 @@
 # make check is for every change; make test is what must hold on any machine with Go, make and bash, however busy it is. The race
 # detector, which needs a C compiler, and what depends on real time are in make long. .ci/run runs more.
 GO ?= go
-MODULES := $(sort $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path '*/node_modules/*')))
+MODULES = $(sort $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path '*/node_modules/*')))
 
 NODE_MODULES := internal/lab/realserver/node/node_modules internal/lab/heldback/node_modules
 
