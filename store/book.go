@@ -113,7 +113,7 @@ func grant(calls []Call, states []state, leased []LeasedPart, now int64) {
 	can := make([]int64, len(calls))
 	least := 0 // the part of which the smallest fraction can be granted, of those that want tokens
 	for i := range calls {
-		can[i] = states[i].most(&calls[i])
+		can[i] = calls[i].whole(states[i].most(&calls[i]))
 		if calls[least].Want == 0 || float64(can[i])*float64(calls[least].Want) < float64(can[least])*float64(calls[i].Want) {
 			least = i
 		}
@@ -127,7 +127,7 @@ func grant(calls []Call, states []state, leased []LeasedPart, now int64) {
 			tokens = c.Want + min(c.Ahead, states[i].plenty(c, c.Want))
 		case i != least:
 			part := int64(math.Floor(float64(c.Want) * float64(some) / float64(want)))
-			tokens = min(can[i], max(c.Need, part))
+			tokens = c.whole(min(can[i], max(c.Need, part)))
 		}
 		if tokens > 0 {
 			hold := leased[i].Hold
@@ -135,6 +135,14 @@ func grant(calls []Call, states []state, leased []LeasedPart, now int64) {
 			leased[i].Hold = hold
 		}
 	}
+}
+
+// whole returns how many tokens are granted if so many can be.
+func (c *Call) whole(tokens int64) int64 {
+	if c.Whole && tokens < c.Want {
+		return c.Need
+	}
+	return tokens
 }
 
 // state returns the state of a budget: a new one if there is none, or if the old one has expired.

@@ -18,7 +18,7 @@ type Call struct {
 	Owe, Hold, Since, Held int64 // Hold: -1 ends it
 	Holder                 string
 	Back                   []Return
-	Replace                bool
+	Replace, Whole         bool
 
 	differs bool // Units are those of a stricter rule
 }
@@ -42,7 +42,7 @@ func NewCall(p *Part) (Call, error) {
 	if err := b.check(); err != nil {
 		return Call{}, fmt.Errorf("%w: limit %q: %w", ErrSetup, b.Limit, err)
 	}
-	c := Call{Kind: b.Kind, Need: p.Need, Due: p.Need, Holder: p.Holder, Replace: p.Replace}
+	c := Call{Kind: b.Kind, Need: p.Need, Due: p.Need, Holder: p.Holder, Replace: p.Replace, Whole: p.Whole}
 	most, count := b.Most(), int64(mostUnits) // most: the bound of Need; count: the bound of every other number of tokens
 	switch b.Kind {
 	case Bucket, Pace:

@@ -76,6 +76,7 @@ type Part struct {
 
 	Need  int64 // the store grants at least this many tokens, or none; at most the burst, n or the number of slots
 	Want  int64 // the store grants at most this many tokens; at least Need
+	Whole bool  // the store grants Need or Want, and nothing between, which requests could not use
 	Ahead int64 // if the store grants Want, it adds up to this many tokens, but no more than a quarter of the rest
 
 	// A Bucket or a Pace may promise tokens that come in later. A promised token may be used once it is due. Tokens are

@@ -128,6 +128,7 @@ const (
 	withBudget = 1
 	withExtras = 2
 	replaces   = 4
+	whole      = 8
 )
 
 // add appends an ask, in the format that asks.lua reads.
@@ -148,6 +149,9 @@ func (c *call) add(ask int, parts []store.Call) {
 		}
 		if p.Replace {
 			what += replaces
+		}
+		if p.Whole {
+			what += whole
 		}
 		c.number(what, p.Need, p.Due, p.Want, p.Ahead, p.Ticks, p.Since)
 		if what&withBudget != 0 {

@@ -106,10 +106,10 @@ func (b *Bucket) wants(now meter.Instant) (d lease.Demand, first *order.Waiter) 
 	if b.Opens() > now {
 		return d, nil
 	}
-	d = lease.Demand{First: b.lease.Wanted, All: b.lease.Wanted, Until: now, Alone: true}
+	d = lease.Demand{First: b.lease.Wanted, All: b.lease.Wanted, Until: now}
 	n, next := 0, meter.Never
 	for w, sums := range b.point.Lines {
-		from, alone, promised := b.asksFor(w, now)
+		from, promised := b.asksFor(w, now)
 		if from > now {
 			next = min(next, from)
 			d.Keeps = d.Keeps || promised
@@ -117,7 +117,7 @@ func (b *Bucket) wants(now meter.Instant) (d lease.Demand, first *order.Waiter) 
 			cost, soon := costAt(w, b), b.soon(w, sums, now)
 			if first == nil {
 				first = w
-				d.First, d.All, d.Until, d.Alone = cost, 0, min(w.Last, meter.Never-1), alone
+				d.First, d.All, d.Until = cost, 0, min(w.Last, meter.Never-1)
 			}
 			d.All, d.Soon = meter.AddCount(d.All, max(cost, soon)), meter.AddCount(d.Soon, soon)
 		}
@@ -131,11 +131,24 @@ func (b *Bucket) wants(now meter.Instant) (d lease.Demand, first *order.Waiter) 
 	return d, first
 }
 
+// together sets Next and Whole of the demand of an ask, whose first request is first.
+func (b *Bucket) together(d *lease.Demand, first *order.Waiter, now meter.Instant) {
+	i := indexOf(first, b)
+	if i < 0 || first.Largest(i) <= 1 {
+		return
+	}
+	total, most := b.lease.Together(now)
+	d.Next = max(d.First, first.Together(i, total, 0))
+	d.Even = first.Largest(i) == d.First
+	if d.Whole = max(d.Next, first.Together(i, total, min(most, d.All))); d.Whole < d.All && d.All <= most {
+		d.Whole = d.All // of several queues
+	}
+}
+
 // asksFor returns from when the store is to be asked for the tokens of a request that is the first of its line: before, another bucket
-// stops it, and would still do so when the response comes. Alone reports that it waits for nothing else that the store would grant
-// together with them, and promised that all else that it waits for is promised.
-func (b *Bucket) asksFor(w *order.Waiter, now meter.Instant) (from meter.Instant, alone, promised bool) {
-	from, alone, promised = now, true, true
+// stops it, and would still do so when the response comes. Promised reports that all else that it waits for is promised.
+func (b *Bucket) asksFor(w *order.Waiter, now meter.Instant) (from meter.Instant, promised bool) {
+	from, promised = now, true
 	for i, cost := range w.Costs {
 		other := Of(w.Point(i))
 		if other == b {
@@ -145,7 +158,6 @@ func (b *Bucket) asksFor(w *order.Waiter, now meter.Instant) (from meter.Instant
 			other.lease.Advance(now, now) // its tokens may be void by now
 		}
 		together := other.isAskedWith(b)
-		alone = alone && !together
 		ready := other.Ready(0, 0, cost)
 		promised = promised && (ready <= now || other.Leased() != nil && (ready < meter.Never || other.Limit.Stored == store.Slots)) // slots come at any time
 		switch {
@@ -157,7 +169,7 @@ func (b *Bucket) asksFor(w *order.Waiter, now meter.Instant) (from meter.Instant
 			from = max(from, other.PlanFor(now, 0, cost)-int64(b.lease.Lead()))
 		}
 	}
-	return from, alone, promised
+	return from, promised
 }
 
 // isAskedWith reports whether the store grants tokens of both buckets together.
@@ -237,12 +249,20 @@ func (b *Bucket) isPromisedWith(other *Bucket) bool {
 
 // costAt returns what a waiter costs at a bucket.
 func costAt(w *order.Waiter, b *Bucket) int64 {
-	for i, cost := range w.Costs {
-		if Of(w.Point(i)) == b {
-			return cost
-		}
+	if i := indexOf(w, b); i >= 0 {
+		return w.Costs[i]
 	}
 	return 0
+}
+
+// indexOf returns which of the points of a waiter is that of a bucket; -1: none.
+func indexOf(w *order.Waiter, b *Bucket) int {
+	for i := range w.Costs {
+		if Of(w.Point(i)) == b {
+			return i
+		}
+	}
+	return -1
 }
 
 // BlockedUntil returns until when requests wait for a store that is unreachable: supply.Shut if they do not, 0 if it is

@@ -133,15 +133,15 @@ func TestAlarmsRingInOrder(t *testing.T) {
 func TestTheDemandOfABucketIsThatOfItsWaiters(t *testing.T) {
 	s := newShop(t)
 	b := s.lease(newLimit(10, s.shared), "")
-	require.Equal(t, lease.Demand{Until: s.now, Alone: true}, b.Demand(s.now))
+	require.Equal(t, lease.Demand{Until: s.now}, b.Demand(s.now))
 	b.lease.Wanted = 2
-	require.Equal(t, lease.Demand{First: 2, All: 2, Until: s.now, Alone: true}, b.Demand(s.now))
+	require.Equal(t, lease.Demand{First: 2, All: 2, Until: s.now}, b.Demand(s.now))
 	var o order.Order
 	first := waits(&o, s.now, 3, b)
 	waits(&o, s.now, 4, b)
 	_, wants := b.wants(s.now)
 	require.Same(t, first, wants)
-	require.Equal(t, lease.Demand{First: 3, All: 7, Soon: 7, Until: meter.Never - 1, Alone: true}, b.Demand(s.now))
+	require.Equal(t, lease.Demand{First: 3, All: 7, Soon: 7, Until: meter.Never - 1}, b.Demand(s.now))
 	b.Hold(s.now, 3*second)
 	require.Equal(t, 3*second, max(b.Demand(s.now).From, b.Ready(0, 0, 0)))
 }
@@ -197,7 +197,6 @@ func TestBucketsOfOneStoreAreAskedForTogether(t *testing.T) {
 
 	var o order.Order
 	waits(&o, s.now, 2, a, b)
-	require.False(t, a.Demand(s.now).Alone)
 	c := s.asks(a)
 	require.Equal(t, 2, c.Parts())
 	require.Len(t, c.Asks, 1)

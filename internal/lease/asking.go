@@ -14,8 +14,10 @@ type Demand struct {
 	First, All int64         // the cost of the first request, and the sum of all costs
 	Soon       int64         // of All, what requests will use before another ask can have a response, if all that they wait for besides comes when it is due
 	From       meter.Instant // there are other requests, for which tokens are not wanted earlier, because they wait for another limit; 0: there are none, or it is unknown
+	Next       int64         // of All, what the first requests need that lack tokens: the first one at least; 0: all costs are 1, or it is unknown
+	Whole      int64         // the same of as many more as may get tokens with them; at least Next
+	Even       bool          // Whole is of requests that cost the same
 	Until      meter.Instant // the first request cannot use a token that is due later
-	Alone      bool          // the first request waits for no other shared limit, so that it may save tokens up
 	Keeps      bool          // what else one of the other requests needs is there, or was promised by a store
 }
 
@@ -30,6 +32,7 @@ type asking struct {
 	late   bool          // the latest one was later than a token of a Sliding window may be used
 	lead   time.Duration // the next tokens are asked for so long before the last promised one is due
 	drawn  int64         // tokens drawn after the latest ask
+	cost   int64         // of the latest request
 	leaves bool          // see Leave
 	use    float64       // recent use, in tokens per ns
 
@@ -147,9 +150,10 @@ func (m *Leased) AskAt(now meter.Instant, d Demand) meter.Instant {
 // Low implements [Meter].
 func (m *Leased) Low() bool { return m.local != nil || m.have+m.promised() < m.target()/2 }
 
-// target returns how many tokens to lease before they are needed.
+// target returns how many tokens to lease before they are needed: those of requests like the latest one.
 func (m *Leased) target() int64 {
-	return int64(min(m.use*float64(m.config.Ahead), float64(m.Most())))
+	target := int64(min(m.use*float64(m.config.Ahead), float64(m.Most())))
+	return target - target%max(1, m.cost)
 }
 
 // Lead implements [Meter].
@@ -180,6 +184,25 @@ func (m *Leased) Offers(now meter.Instant) int64 {
 	}
 	most, _ := m.allowed(now)
 	return meter.AddCount(m.have+m.promised(), max(0, min(most, m.granted())))
+}
+
+// Together implements [Meter]. It assumes that no other process has asked since the latest response, and each takes its part.
+func (m *Leased) Together(now meter.Instant) (total, most int64) {
+	m.advance(now)
+	total = m.have + m.promised()
+	if !m.promises() || !m.latest.known {
+		return total, total
+	}
+	left, ahead := m.inStore(now), m.rate.PerSecond()*m.horizon().Seconds()
+	room := (ahead + left) / 2 // as a store computes it
+	if left >= 0 {
+		room = left + ahead/2
+	}
+	if processes := float64(m.latest.processes); processes > 1 {
+		room = min(room, max(left, ahead)/processes)
+	}
+	portion, _ := m.allowed(now)
+	return total, meter.AddCount(total, max(0, min(portion, int64(room))))
 }
 
 // granted returns how many tokens the store may grant to one ask: those of a full budget, and what it promises besides.
@@ -238,7 +261,12 @@ func (m *Leased) Ask(now meter.Instant, d Demand) store.Part {
 	if m.budget.Kind == store.Sliding && d.First > m.have { // they may be void before the rest has come that the request needs
 		m.release(now)
 	}
-	d.All += m.following(d)
+	more := m.following(d)
+	if d.Whole == d.All && d.Even { // and of requests like the first one
+		_, most := m.Together(now)
+		d.Whole += max(0, min(more, most-d.Whole)) / d.First * d.First
+	}
+	d.All += more
 	total := m.have + m.promised()
 	p := store.Part{
 		Budget: m.budget, Horizon: m.horizon(), Back: m.back, Owe: m.owe, Want: max(0, d.All-total), Since: store.MaxSince,
@@ -250,8 +278,8 @@ func (m *Leased) Ask(now meter.Instant, d Demand) store.Part {
 		}
 	}
 	switch missing := d.First - total; {
-	case missing > 0 && d.Alone && m.budget.Kind == store.Bucket:
-		p.Need = 1 // the request keeps the tokens that it gets, and asks for the rest
+	case d.Next > total && m.promises():
+		p.Need, p.Want, p.Whole = d.Next-total, d.Whole-total, true
 	case missing > 0:
 		p.Need = missing
 	default:
@@ -260,7 +288,9 @@ func (m *Leased) Ask(now meter.Instant, d Demand) store.Part {
 	if d.Until > now {
 		p.Within = time.Duration(d.Until - now)
 	}
-	m.limitToTurn(&p, now)
+	if !p.Whole { // else it is within the portion
+		m.limitToTurn(&p, now)
+	}
 	if m.budget.Kind == store.Calendar {
 		for i, begins := range m.config.Windows.Around(now) {
 			p.Budget.Windows[i] = time.Unix(0, begins)

@@ -112,7 +112,7 @@ func (f *fleet) step(p *process) {
 			f.over = max(f.over, float64(f.used)-f.bound(f.now))
 		}
 	}
-	d := Demand{First: p.cost, All: p.cost * p.callers, Until: meter.Never, Alone: true}
+	d := Demand{First: p.cost, All: p.cost * p.callers, Until: meter.Never}
 	if p.callers == 0 {
 		d = Demand{}
 	}

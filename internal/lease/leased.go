@@ -108,6 +108,9 @@ type Meter interface {
 	AsksFrom(now meter.Instant, together bool) meter.Instant
 	// Offers returns how many tokens requests could use if the store granted all that it may be asked for now; 0: it may not be asked.
 	Offers(now meter.Instant) int64
+	// Together returns how many tokens are available or promised, and how many there may be with those of an ask of now, if each request
+	// needs more than one: Whole of its Demand lies between them if possible.
+	Together(now meter.Instant) (total, most int64)
 	// Recent returns how many tokens were lately used in the time of Lead.
 	Recent() int64
 	// Leave gives back everything that no request uses, now and whenever there is more. No request comes any more.
@@ -291,7 +294,7 @@ func (m *Leased) draw(cost int64) (id int64) {
 	if missing := cost - m.have; missing > 0 && (m.budget.Kind != store.Pace || missing > m.promised()) {
 		panic("throttle: bug: more tokens taken than leased")
 	}
-	m.drawn += cost
+	m.drawn, m.cost = m.drawn+cost, cost
 	if len(m.lots) > 0 && m.lots[0].n > cost {
 		m.lots[0].n -= cost
 		m.have -= cost

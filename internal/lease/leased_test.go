@@ -28,7 +28,7 @@ func newBench(t *testing.T, b store.Budget) *bench {
 func waiting(n int64) Demand { return waitingOf(1, n) }
 
 func waitingOf(cost, n int64) Demand {
-	return Demand{First: cost, All: cost * n, Until: meter.Never, Alone: true}
+	return Demand{First: cost, All: cost * n, Until: meter.Never}
 }
 
 // question asks the store and books the response.
@@ -247,15 +247,20 @@ func TestATokenThatIsVoidAtNowIsNotReadyBefore(t *testing.T) {
 	s.is("slots at their end", s.Ready(s.void-ms, 0, 1), meter.Never)
 }
 
-func TestSoleLimitSavesUpAndSeveralDoNot(t *testing.T) {
+// What a request needs is reserved whole. What those behind it need comes with it, whole as well or not at all.
+func TestWhatARequestNeedsIsReservedWhole(t *testing.T) {
 	b := newBench(t, bucket(10, time.Second, 50))
 	b.others(45)
-	d := waitingOf(20, 2)
-	if p, got := b.question(d); p.Need != 1 || p.Want != 40 || got.Tokens != 5 {
+	d := waitingOf(20, 3)
+	d.Next, d.Whole = 20, 40
+	p, got := b.question(d)
+	if p.Need != 20 || p.Want != 40 || got.Tokens != 20 || got.AtOnce != 5 {
 		t.Errorf("asked %+v, got %+v", p, got)
 	}
-	d.Alone = false
-	if p := b.Ask(b.now, d); p.Need != 15 || p.Want != 35 {
+	b.instant("the request goes", b.Ready(b.now, 0, 20), b.now+int64(1500*time.Millisecond))
+	b.instant("nothing changes before", b.AskAt(b.now, waitingOf(20, 1)), meter.Never)
+	d.Next, d.Whole = 40, 60
+	if p := b.Ask(b.now, d); p.Need != 20 || p.Want != 40 {
 		t.Errorf("asked %+v", p)
 	}
 	c := newBench(t, store.Budget{Kind: store.Pace, N: 10, Per: time.Second})

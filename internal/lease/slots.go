@@ -345,6 +345,9 @@ func (m *LeasedSlots) Offers(now meter.Instant) int64 {
 	return max(0, m.budget.N-max(m.leased, m.used)) + m.free()
 }
 
+// Together implements [Meter]. Slots need not be granted together: those of a request that waits for others are few.
+func (m *LeasedSlots) Together(meter.Instant) (total, most int64) { return 0, 0 }
+
 // Recent implements [Meter]. It does not count how slots are used.
 func (m *LeasedSlots) Recent() int64 { return 0 }
 

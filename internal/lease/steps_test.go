@@ -157,8 +157,6 @@ func TestAnAskSaysWhatIsMissing(t *testing.T) {
 	assert.EqualValues(t, 1, p.Need, "of those behind the first")
 	p, _ = ask(3, 0, Demand{First: 5, All: 9})
 	assert.EqualValues(t, 2, p.Need)
-	p, _ = ask(3, 0, Demand{First: 5, All: 9, Alone: true})
-	assert.EqualValues(t, 1, p.Need, "a request may save tokens up")
 	assert.Zero(t, p.Within)
 	p, _ = ask(3, 0, Demand{First: 5, All: 9, Until: now + 7})
 	assert.EqualValues(t, 7, p.Within)

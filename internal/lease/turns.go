@@ -112,7 +112,7 @@ func (m *Leased) portion(now meter.Instant) int64 {
 	// been promised all tokens of a cycle but its own, and twice its own are to fit below the horizon.
 	cycle := float64(m.reach()-m.trip*3/2-lateAsk) * processes / (processes + 1)
 	even := m.rate.PerSecond() / float64(time.Second) / processes
-	part := float64(m.chance(now, int64(time.Second))) / float64(time.Second) // of a token: rounded at random, so that the mean is exact
+	part := float64(max(1, m.cost)) * float64(m.chance(now, int64(time.Second))) / float64(time.Second) // of a request: rounded at random, so that the mean is exact
 	return max(1, int64(cycle*(even+m.use)/2+part))
 }
 

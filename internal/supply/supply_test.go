@@ -48,7 +48,7 @@ func (b *bench) lease(key string) *Lease[string] {
 }
 
 // one is the demand of one request.
-func one() lease.Demand { return lease.Demand{First: 1, All: 1, Until: meter.Never, Alone: true} }
+func one() lease.Demand { return lease.Demand{First: 1, All: 1, Until: meter.Never} }
 
 // wants has the store asked for a token of each key.
 func (b *bench) wants(keys ...string) {

@@ -1,6 +1,7 @@
 -- The asks. ARGV[1] has doubles: notAfter, nonce (whether there is one), and asks (their number). For each ask the number of its
 -- parts, and for each part
---   what (the sum of 1 if a budget follows, 2 if extras do, 4 if its rule replaces the one that counts),
+--   what (the sum of 1 if a budget follows, 2 if extras do, 4 if its rule replaces the one that counts, 8 if need or
+--   want is granted and nothing between),
 --   need, due, want, ahead, ticks, since;
 --   a budget: kind, tick, n, per, full, initial, owed, origin, horizon, and of a calendar when four windows in a row begin;
 --     without it, the part has that of the one before;
@@ -10,10 +11,11 @@
 -- cannot use because another part lacks them.
 local function decide(parts, first)
   local states, refused, least, out = {}, false, 1, ''
+  local function whole(p, tokens) return p.whole and tokens < p.want and p.need or tokens end
   for i = 1, #parts do
     local p = parts[i]
     local s = p.budget.kind.read(KEYS[first + i], p)
-    s.can = max(p.need, min(p.want, s.can))
+    s.can = whole(p, max(p.need, min(p.want, s.can)))
     states[i] = s
     refused = refused or s.wait > 0
     if parts[least].want == 0 or s.can * parts[least].want < states[least].can * p.want then least = i end
@@ -27,7 +29,7 @@ local function decide(parts, first)
         tokens = p.want
         if p.ahead > 0 then tokens = tokens + min(p.ahead, max(0, floor((s.there - p.want) / 4))) end
       elseif i ~= least then
-        tokens = min(s.can, max(p.need, floor(p.want * some / wanted)))
+        tokens = whole(p, min(s.can, max(p.need, floor(p.want * some / wanted))))
       end
     end
     out = out .. p.budget.kind.write(KEYS[first + i], s, p, tokens)
@@ -63,7 +65,8 @@ for i = 1, asks do
       pos = pos + backs * 16
     end
     parts[k] = {
-      budget = budget, need = need, due = due, want = want, ahead = ahead, ticks = ticks, since = since, replaces = what >= 4,
+      budget = budget, need = need, due = due, want = want, ahead = ahead, ticks = ticks, since = since, replaces = what % 8 >= 4,
+      whole = what >= 8,
       differs = false, over = 0, owe = owe, hold = hold, held = held, holder = holder, back = back,
     }
   end
