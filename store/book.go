@@ -137,7 +137,7 @@ func grant(calls []Call, states []state, leased []LeasedPart, now int64) {
 	}
 }
 
-// whole returns how many tokens are granted if so many can be.
+// whole returns how many tokens are granted if that many can be.
 func (c *Call) whole(tokens int64) int64 {
 	if c.Whole && tokens < c.Want {
 		return c.Need

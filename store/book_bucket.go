@@ -5,13 +5,14 @@ import (
 	"slices"
 )
 
-// A bucketState is a token bucket, counted in [Units]. Its level is negative while it has promised tokens.
+// A bucketState is a token bucket, counted in [Units]. Its level is negative while it has promised tokens, or is in debt.
 type bucketState struct {
 	header
 	at     int64 // the level is as of this tick
 	level  int64
 	seq    int64 // the last lease
 	filled int64 // the first lease after the bucket was full
+	debt   int64 // what was owed, less what has come in since. What is promised does not count, so it leaves room for debts
 	peaks  []peak
 }
 
@@ -38,12 +39,20 @@ func (s *bucketState) advance(c *Call, now int64) {
 		s.retune(c, now)
 	}
 	if s.level >= s.full {
-		s.level, s.at = s.full, ceilDiv(now, s.tick)
+		s.level, s.at, s.debt = s.full, ceilDiv(now, s.tick), 0
 	}
 	if c.Owe > 0 {
-		s.remember()
-		s.level = max(min(s.level, -c.Owed), s.level-c.Owe*s.per)
+		s.owe(c)
 	}
+}
+
+// owe charges tokens. What is not there is a debt.
+func (s *bucketState) owe(c *Call) {
+	s.remember()
+	there := min(c.Owe*s.per, max(0, s.level))
+	more := min(c.Owe*s.per-there, max(0, c.Owed-s.debt))
+	s.debt += more
+	s.level -= there + more
 }
 
 // flow adds the tokens that came in until now. If the clock went back, no time has passed.
@@ -55,6 +64,7 @@ func (s *bucketState) flow(now int64) {
 	if past := ticks - s.at; past > 0 {
 		if missing := s.full - s.level; missing > 0 && past < ceilDiv(missing, s.n) {
 			s.level += past * s.n
+			s.debt = max(0, s.debt-past*s.n)
 			s.at = ticks
 		} else {
 			s.level = max(s.level, s.full)
@@ -65,7 +75,7 @@ func (s *bucketState) flow(now int64) {
 
 // retune changes the rate and the burst to those of c. Earlier leases can give nothing back from then on.
 func (s *bucketState) retune(c *Call, now int64) {
-	s.level = rescale(s.level, s.per, c.Per)
+	s.level, s.debt = rescale(s.level, s.per, c.Per), rescale(s.debt, s.per, c.Per)
 	if s.tick != c.Tick {
 		s.at = ceilDiv(now, c.Tick)
 	}

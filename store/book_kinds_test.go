@@ -193,22 +193,24 @@ func TestWhatABookOwesIsAsInRationalNumbers(t *testing.T) {
 			b.Burst, b.Initial = 1, 1
 		}
 		m := metertest.NewBucket(0, metertest.Rate{N: b.N, Per: b.Per}, b.Burst, b.Initial)
+		debt := metertest.NewBucket(0, metertest.Rate{N: b.N, Per: b.Per}, 0, 0) // what is owed, whatever a pace was charged besides
 		least := metertest.Rat(-b.Burst)
-		if b.Kind == Pace { // what comes in within a minute, and n at least
-			least = big.NewRat(-b.N*int64(time.Minute), int64(b.Per))
-			least = metertest.MinRat(least, metertest.Rat(-b.N))
+		if b.Kind == Pace {
+			least = metertest.Rat(-b.N)
 		}
+		least = metertest.MinRat(least, big.NewRat(-b.N*int64(time.Minute), int64(b.Per))) // what comes in within a minute
 		for range 60 {
 			l.now += r.Int64N(1+2*b.Per.Microseconds()) * int64(r.IntN(2))
 			p := Part{Budget: b, Need: 1 + r.Int64N(b.Burst), Owe: r.Int64N(40) * int64(r.IntN(2))}
 			if b.Kind == Pace {
 				p.Need = 1 + r.Int64N(10) // any cost is due with its first token
 			}
+			debt.Settle((l.now - someTime) * 1000)
 			m.Settle((l.now - someTime) * 1000)
-			floor := metertest.MinRat(least, m.Level)
-			if m.Level = new(big.Rat).Sub(m.Level, metertest.Rat(p.Owe)); m.Level.Cmp(floor) < 0 {
-				m.Level = floor
-			}
+			there := metertest.MinRat(metertest.Rat(p.Owe), new(big.Rat).Neg(metertest.MinRat(new(big.Rat).Neg(m.Level), metertest.Rat(0))))
+			more := metertest.MinRat(new(big.Rat).Sub(metertest.Rat(p.Owe), there), new(big.Rat).Sub(debt.Level, least))
+			debt.Level = new(big.Rat).Sub(debt.Level, more)
+			m.Level = new(big.Rat).Sub(new(big.Rat).Sub(m.Level, there), more)
 			due := p.Need
 			if b.Kind == Pace {
 				due = 1

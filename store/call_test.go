@@ -67,7 +67,10 @@ func TestUnitsAtTheirBounds(t *testing.T) {
 	assert.Equal(t, min(int64(mostUnits), max(mulSat(1<<40, u.Per), 60_000_000/u.Tick*u.N)), u.Owed)
 	b := bucket(10, time.Second, 5)
 	u, _ = b.units()
-	assert.Equal(t, u.Full, u.Owed)
+	assert.Equal(t, 600*u.Per, u.Owed, "of a minute")
+	b.Per = time.Hour
+	u, _ = b.units()
+	assert.Equal(t, u.Full, u.Owed, "or the burst")
 
 	for burst, ok := range map[int64]bool{1 << 51: true, 1<<51 + 1: false} {
 		b := Budget{Kind: Bucket, N: 1, Per: time.Microsecond, Burst: burst}

@@ -24,6 +24,7 @@ type saved struct {
 	Level     int64           `json:"level,omitzero"`
 	Seq       int64           `json:"seq,omitzero"`
 	Filled    int64           `json:"filled,omitzero"`
+	Debt      int64           `json:"debt,omitzero"`
 	Peaks     [][2]int64      `json:"peaks,omitzero"`
 	Log       [][2]int64      `json:"log,omitzero"`
 	Used      int64           `json:"used,omitzero"`
@@ -107,7 +108,7 @@ func (h *header) save(v *saved) {
 
 func (s *bucketState) save(v *saved) {
 	s.header.save(v)
-	v.At, v.Level, v.Seq, v.Filled = s.at, s.level, s.seq, s.filled
+	v.At, v.Level, v.Seq, v.Filled, v.Debt = s.at, s.level, s.seq, s.filled, s.debt
 	for _, p := range s.peaks {
 		v.Peaks = append(v.Peaks, [2]int64{p.seq, p.room})
 	}
@@ -148,10 +149,10 @@ func (v *saved) state(kind Kind) (state, error) {
 		if len(v.Peaks) > maxPeaks || r.full == 0 {
 			return nil, fmt.Errorf("it is not the state of a %s", kind)
 		}
-		if v.Level > r.full || v.Level < -mostLevel || r.per > mostUnits {
+		if v.Level > r.full || v.Level < -mostLevel || v.Debt < 0 || v.Debt > mostUnits || r.per > mostUnits {
 			return nil, fmt.Errorf("it has a level of %d of %d", v.Level, r.full)
 		}
-		s := &bucketState{header: h, at: v.At, level: v.Level, seq: v.Seq, filled: v.Filled}
+		s := &bucketState{header: h, at: v.At, level: v.Level, seq: v.Seq, filled: v.Filled, debt: v.Debt}
 		for _, p := range v.Peaks {
 			s.peaks = append(s.peaks, peak{p[0], p[1]})
 		}

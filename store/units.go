@@ -19,7 +19,7 @@ type Units struct {
 const (
 	mostUnits = 1 << 51                    // of a full bucket
 	exactly   = 1 << 20                    // a rounded rate is off by at most one part in this many
-	owedOver  = int64(time.Minute / 1000)  // a Pace may owe the tokens of this many µs
+	owedOver  = int64(time.Minute / 1000)  // a Bucket or a Pace may owe the tokens of this many µs
 	mostHold  = 100 * 365 * 24 * time.Hour // longer holds are reduced to this one
 	mostAhead = 365 * 24 * time.Hour       // longer horizons are reduced to this one
 )
@@ -37,10 +37,12 @@ func (b *Budget) units() (Units, error) {
 			if !ok {
 				continue
 			}
-			u := Units{Tick: tick, N: n, Per: per, Full: burst * per, Initial: initial * per, Owed: burst * per}
+			u := Units{Tick: tick, N: n, Per: per, Full: burst * per, Initial: initial * per}
+			least := burst
 			if b.Kind == Pace {
-				u.Owed = min(mostUnits, max(mulSat(b.N, per), mulSat(owedOver/tick, n)))
+				least = b.N
 			}
+			u.Owed = min(mostUnits, max(mulSat(least, per), mulSat(owedOver/tick, n)))
 			return u, nil
 		}
 	}

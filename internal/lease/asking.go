@@ -89,15 +89,19 @@ func (m *Leased) sendBack(r store.Return, now meter.Instant) {
 	}
 }
 
-// owes records tokens that the store is to charge: at most the burst or n, and for a Pace at most the tokens of a minute.
+// owes records tokens that the store is to charge: at most the burst or n, and of a Bucket or a Pace at most the tokens of a minute.
 func (m *Leased) owes(tokens int64, now meter.Instant) {
 	if tokens <= 0 {
 		return
 	}
 	m.tell(now)
 	most := m.Most()
-	if b := &m.budget; b.Kind == store.Pace {
-		most = max(b.N, int64(min(float64(most), float64(b.N)*float64(time.Minute)/float64(b.Per))))
+	if b := &m.budget; m.promises() {
+		least := most
+		if b.Kind == store.Pace {
+			least = b.N
+		}
+		most = max(least, int64(min(float64(meter.MaxCount/2), float64(b.N)*float64(time.Minute)/float64(b.Per))))
 	}
 	m.owe = min(meter.AddCount(m.owe, tokens), most)
 }

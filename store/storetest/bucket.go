@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"errors"
+	"math"
 	"testing"
 	"time"
 
@@ -173,6 +174,40 @@ func debt(t *testing.T, st store.Store) {
 	s.between("the wait", got.Wait, 17*time.Minute, 18*time.Minute)
 	got = s.one(store.Part{Budget: b, Owe: 1000, Need: 1, Want: 1})
 	s.between("the wait in the largest debt", got.Wait, 35*time.Minute, 36*time.Minute)
+}
+
+// about checks what is left, except for what comes in meanwhile.
+func (s *suite) about(b store.Budget, got store.LeasedPart, left float64) {
+	s.Helper()
+	if math.Abs(got.Left-left) > .01 {
+		s.Errorf("%s: %v tokens are left, want %v", b.Kind, got.Left, left)
+	}
+}
+
+// debtBesidePromises charges debts to budgets that have promised more than may be owed.
+func debtBesidePromises(t *testing.T, st store.Store) {
+	s := newSuite(t, st)
+	for _, b := range []store.Budget{s.bucket(10, 1000*time.Hour, 5), s.budget(store.Pace, 10, 1000*time.Hour)} {
+		most := map[store.Kind]float64{store.Bucket: 5, store.Pace: 10}[b.Kind]
+		for range 10 { // a request that may wait gets what it needs, however much was promised before
+			s.one(store.Part{Budget: b, Need: 3, Want: 3, Within: 10_000 * time.Hour})
+		}
+		left := s.one(store.Part{Budget: b}).Left
+		for _, owe := range []int64{2, 1000} {
+			s.about(b, s.one(store.Part{Budget: b, Owe: owe}), left-min(float64(owe), most))
+		}
+		s.about(b, s.one(store.Part{Budget: b, Owe: 1}), left-most)
+	}
+}
+
+func whole(t *testing.T, st store.Store) {
+	s := newSuite(t, st)
+	for _, b := range []store.Budget{
+		s.bucket(10, time.Hour, 5), s.budget(store.Sliding, 5, time.Hour), s.budget(store.Fixed, 5, time.Hour), s.budget(store.Calendar, 5, time.Hour),
+	} {
+		s.tokens(string(b.Kind)+": less than is wanted", s.one(store.Part{Budget: b, Need: 1, Want: 6, Whole: true}), 1, 1)
+		s.tokens(string(b.Kind)+": as much as is wanted", s.one(store.Part{Budget: b, Need: 1, Want: 3, Whole: true}), 3, 3)
+	}
 }
 
 func hold(t *testing.T, st store.Store) {

@@ -1,9 +1,11 @@
 package storetest
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -71,6 +73,58 @@ func manyAsks(t *testing.T, st store.Store) {
 	}
 	if leases := s.asks(); len(leases) != 0 {
 		t.Errorf("%d leases for no ask", len(leases))
+	}
+}
+
+// processesBySince has one process ask often, and so counts as one.
+func processesBySince(t *testing.T, st store.Store) {
+	s := newSuite(t, st)
+	b := s.bucket(1000, time.Second, 1000)
+	var got store.LeasedPart
+	for range 20 {
+		got = s.one(store.Part{Budget: b, Since: time.Millisecond})
+	}
+	if got.Processes != 1 {
+		t.Errorf("20 asks of one process count as %d processes", got.Processes)
+	}
+	for range 3 {
+		got = s.one(store.Part{Budget: b, Since: store.MaxSince})
+	}
+	if got.Processes < 2 || got.Processes > 3 { // 2 if an epoch of ten seconds has begun meanwhile
+		t.Errorf("3 processes, each of which asks for the first time, count as %d", got.Processes)
+	}
+}
+
+// atOneTime asks from many goroutines that begin at one time. A store that reads a state, decides, and writes it without a lock would grant
+// the same tokens to several. Each round has a new budget.
+func atOneTime(t *testing.T, st store.Store) {
+	s := newSuite(t, st)
+	const goroutines, rounds, burst = 16, 20, 8
+	for round := range rounds {
+		b := s.bucket(1, time.Hour, burst)
+		b.Limit = fmt.Sprint("round ", round)
+		var ready, all sync.WaitGroup
+		var granted atomic.Int64
+		begin := make(chan struct{})
+		ready.Add(goroutines)
+		for range goroutines {
+			all.Go(func() {
+				ready.Done()
+				<-begin
+				leases, err := st.Lease(t.Context(), []store.Ask{{Parts: []store.Part{{Budget: b, Need: 1, Want: 1}}}})
+				if err != nil || len(leases) != 1 || leases[0].Err != nil || len(leases[0].Parts) != 1 {
+					t.Errorf("Lease: %v, %v", leases, err)
+					return
+				}
+				granted.Add(leases[0].Parts[0].Tokens)
+			})
+		}
+		ready.Wait()
+		close(begin)
+		all.Wait()
+		if n := granted.Load(); n != burst {
+			t.Fatalf("%d goroutines that asked at one time for a token each were granted %d of %d", goroutines, n, burst)
+		}
 	}
 }
 

@@ -5,7 +5,9 @@
 --   seq        the number of the last lease
 --   filled     that of the first lease after the bucket was full
 --   seq, room  of each peak: how much was missing to full before a lease, if more has been missing ever since; at most 7
-local STATE, LENGTH = '<Bddddddddddddd', 105
+-- While debts have not come in, the first peak is none: its room is DEBT, and its seq minus what is owed. The release before, which
+-- does not know it, keeps such a peak, because no other one has less room, and takes no lease to be older.
+local STATE, LENGTH, DEBT = '<Bddddddddddddd', 105, -2 ^ 60
 
 local function remember(s)
   s.seq = s.seq + 1
@@ -31,11 +33,15 @@ end
 local function readBucket(key, p)
   local b, value = p.budget, call('GET', key)
   local format, seen, busy, before, hold, confirmed, tick, n, per, full = FORMAT, now, 0, 0, 0, now, b.tick, b.n, b.per, b.full
-  local at, level, seq, filled, peaks = ceil(now / tick), b.initial, now, now, ''
+  local at, level, seq, filled, peaks, debt = ceil(now / tick), b.initial, now, now, '', 0
   if value then
     format, seen, busy, before, hold, confirmed, tick, n, per, full, at, level, seq, filled = unpack(STATE, value)
     if format ~= FORMAT then error({ key = key, format = format }) end
     peaks = sub(value, LENGTH + 1)
+    if #peaks > 0 then
+      local owed, room = unpack('<dd', peaks)
+      if room == DEBT then peaks, debt = sub(peaks, 17), -owed end
+    end
   end
   busy, before, hold = visit(p, seen, busy, before, hold)
   local past, ticks = ceil(now / tick), floor(now / tick)
@@ -43,14 +49,14 @@ local function readBucket(key, p)
   if ticks > at then
     local came = (ticks - at) * n
     if came < full - level then
-      level, at = level + came, ticks
+      level, at, debt = level + came, ticks, max(0, debt - came)
     else
       level, at = max(level, full), past
     end
   end
   local s = {
     busy = busy, before = before, hold = hold, confirmed = confirmed, tick = tick, n = n, per = per, full = full,
-    at = at, level = level, seq = seq, filled = filled, peaks = peaks, wait = 0, can = 0, there = 0,
+    at = at, level = level, seq = seq, filled = filled, peaks = peaks, debt = debt, wait = 0, can = 0, there = 0,
   }
   if p.back ~= '' then
     -- Tokens that a full bucket would have lost without their lease are not given back.
@@ -79,16 +85,19 @@ local function readBucket(key, p)
       local most = floor(MOST / to)
       return max(-most, min(whole, most)) * to + floor(part * (1 - 2 ^ -50))
     end
-    s.level = rescale(s.level, s.per, b.per)
+    s.level, s.debt = rescale(s.level, s.per, b.per), rescale(s.debt, s.per, b.per)
     if s.tick ~= b.tick then s.at = ceil(now / b.tick) end
     s.tick, s.n, s.per, s.full = b.tick, b.n, b.per, b.full
     s.filled, s.peaks = s.seq + 1, ''
   end
   b = p.budget -- which is that of another process if its rule counts
-  if s.level >= s.full then s.level, s.at = s.full, ceil(now / s.tick) end
+  if s.level >= s.full then s.level, s.at, s.debt = s.full, ceil(now / s.tick), 0 end
   if p.owe > 0 then
     remember(s)
-    s.level = max(min(s.level, -b.owed), s.level - p.owe * s.per)
+    local there = min(p.owe * s.per, max(0, s.level))
+    local more = min(p.owe * s.per - there, max(0, b.owed - s.debt))
+    s.debt = s.debt + more
+    s.level = s.level - there - more
   end
   s.wait = max(0, s.hold - now)
   local missing = p.due * s.per - s.level
@@ -114,6 +123,7 @@ local function writeBucket(key, s, p, tokens)
   local full = s.at
   if s.level < s.full then full = full + ceil((s.full - s.level) / s.n) end
   local state = pack(STATE, FORMAT, now, s.busy, s.before, s.hold, s.confirmed, s.tick, s.n, s.per, s.full, s.at, s.level, s.seq, s.filled)
+  if s.debt > 0 then state = state .. pack('<dd', -s.debt, DEBT) end
   call('SET', key, state .. s.peaks, 'PX', max(1, ceil((max(full * s.tick, s.hold) + LINGER - now) / 1000)))
   return respond(p, s, id, tokens, atOnce, next, 0, s.level / s.per)
 end

@@ -16,7 +16,7 @@ local function decide(parts, first)
     s.can = max(p.need, min(p.want, s.can))
     states[i] = s
     refused = refused or s.wait > 0
-    if s.can * parts[least].want < states[least].can * p.want then least = i end
+    if parts[least].want == 0 or s.can * parts[least].want < states[least].can * p.want then least = i end
   end
   local some, wanted = states[least].can, parts[least].want
   for i = 1, #parts do
@@ -64,7 +64,7 @@ for i = 1, asks do
     end
     parts[k] = {
       budget = budget, need = need, due = due, want = want, ahead = ahead, ticks = ticks, since = since, replaces = what >= 4,
-      differs = false, owe = owe, hold = hold, held = held, holder = holder, back = back,
+      differs = false, over = 0, owe = owe, hold = hold, held = held, holder = holder, back = back,
     }
   end
   local ok, response = pcall(decide, parts, first)

@@ -48,7 +48,8 @@ local function visit(p, seen, busy, before, hold)
 end
 
 -- The stricter of two rules counts until no process has asked by it for an epoch. Govern returns whether that of p begins to count;
--- if it does not, p gets the one that counts, and no promises.
+-- if it does not, p gets the one that counts. Tokens are promised as far ahead as by its own, but no more of them are granted together
+-- than that rule allows.
 local function govern(s, p)
   local b = p.budget
   if b.tick == s.tick and b.n == s.n and b.per == s.per and b.full == s.full then
@@ -65,20 +66,25 @@ local function govern(s, p)
     s.confirmed = now
     return true
   end
-  p.differs, p.ticks = true, 0
+  p.differs, p.ticks = true, min(floor(p.ticks * b.tick / s.tick), floor(MOST / s.n))
+  if p.due * s.per > s.full then p.ticks = 0 end
   p.budget = {
-    tick = s.tick, n = s.n, per = s.per, full = s.full, owed = min(MOST, floor(b.owed / b.per) * s.per), horizon = 0,
+    tick = s.tick, n = s.n, per = s.per, full = s.full, owed = min(MOST, floor(b.owed / b.per) * s.per),
+    horizon = min(MOST, floor(floor(b.horizon / b.n) * b.tick / s.tick) * s.n),
     kind = b.kind, initial = b.initial, origin = b.origin, windows = b.windows,
   }
   return false
 end
 
 -- A response has these doubles: flags, processes, id, tokens, atOnce, left, and if one of them is not 0: next, until, wait, hold.
--- The flags are 1 if these follow, plus 2 if another rule counts. Flags of -1 are followed by the length of an error and its text.
+-- The flags are 1 if these follow, plus 2 if another rule counts, whose tick, n and per follow, plus 4 if slots are over, whose number
+-- follows. Flags of -1 are followed by the length of an error and its text.
 local function respond(p, s, id, tokens, atOnce, next, till, left)
   local flags, hold, wait = p.differs and 2 or 0, s.hold > now and s.hold - now or 0, s.wait
   local processes = s.holders or floor((floor(s.before * (EPOCH - inEpoch) / EPOCH) + s.busy + EPOCH / 2) / EPOCH)
   processes = max(1, processes)
-  if next == 0 and till == 0 and wait == 0 and hold == 0 then return pack('<dddddd', flags, processes, id, tokens, atOnce, left) end
-  return pack('<dddddddddd', flags + 1, processes, id, tokens, atOnce, left, next, till, wait, hold)
+  local rule = p.differs and pack('<ddd', s.tick, s.n, s.per) or ''
+  if p.over > 0 then flags, rule = flags + 4, rule .. pack('<d', p.over) end
+  if next == 0 and till == 0 and wait == 0 and hold == 0 then return pack('<dddddd', flags, processes, id, tokens, atOnce, left) .. rule end
+  return pack('<dddddddddd', flags + 1, processes, id, tokens, atOnce, left, next, till, wait, hold) .. rule
 end
