@@ -57,7 +57,8 @@ const (
 	tripsAhead = 3                            // a process that gets half of the horizon with each ask has tokens until the response to the next one
 	farthest   = time.Second                  // what is promised further ahead is so for many processes, and not for distant ones
 	crowd      = 64
-	parts      = 64 // a store records the leases of a full Sliding window in this many parts of the period
+	crowdEach  = 225 * time.Microsecond // each process beyond a crowd has all of them ask so much less often
+	parts      = 64                     // a store records the leases of a full Sliding window in this many parts of the period
 
 	// A budget may get tokens before the instant that the store returned: others give some back, its state is lost, or a hold is
 	// released. So the store is asked again after this time, or this time for each process if that is longer.
@@ -148,15 +149,31 @@ func (m *Leased) AskAt(now meter.Instant, d Demand) meter.Instant {
 			at = min(at, m.runs[i].kept)
 		}
 	}
-	return max(at, now)
+	return max(at, now, m.turnAt())
 }
+
+// turnAt returns when a process of a crowd may ask again: a cycle after its latest ask, except to report a change.
+func (m *Leased) turnAt() meter.Instant {
+	if m.holds.unknown() || m.replace || m.leaves || m.asked == meter.Never {
+		return 0
+	}
+	return meter.AddInstant(m.asked, int64(cycle(m.latest.processes)))
+}
+
+// cycle returns the time in which each process asks once at most, so that a crowd does not overload the store: 1,000 processes ask 4,750
+// times a second together.
+func cycle(processes int) time.Duration { return time.Duration(max(0, processes-crowd)) * crowdEach }
 
 // Low implements [Meter].
 func (m *Leased) Low() bool { return m.local != nil || m.have+m.promised() < m.target()/2 }
 
 // target returns how many tokens to lease before they are needed: those of requests like the latest one.
 func (m *Leased) target() int64 {
-	target := int64(min(m.use*float64(m.config.Ahead), float64(m.Most())))
+	ahead := m.config.Ahead
+	if ahead > 0 {
+		ahead += cycle(m.latest.processes)
+	}
+	target := int64(min(m.use*float64(ahead), float64(m.Most())))
 	return target - target%max(1, m.cost)
 }
 
@@ -178,7 +195,7 @@ func (m *Leased) AsksFrom(now meter.Instant, together bool) meter.Instant {
 	case together && m.again <= now && most <= 0: // more may be allowed later
 		return meter.AddInstant(now, moreAfter)
 	}
-	return m.again
+	return max(m.again, m.turnAt())
 }
 
 // Offers implements [Meter].
@@ -241,7 +258,9 @@ func (m *Leased) reach() time.Duration {
 }
 
 // ownReach returns how far ahead this process needs tokens by its own distance.
-func (m *Leased) ownReach() time.Duration { return m.config.Horizon + tripsAhead*m.trip }
+func (m *Leased) ownReach() time.Duration {
+	return m.config.Horizon + cycle(m.latest.processes) + tripsAhead*m.trip
+}
 
 // Recent implements [Meter].
 func (m *Leased) Recent() int64 { return int64(m.use * float64(m.Lead())) }
@@ -525,7 +544,7 @@ func (m *Leased) lease(now, void meter.Instant, rate meter.Rate, p store.LeasedP
 // keptFrom returns until when tokens are kept that may be used from now on. If the request that they are for waits for another shared
 // limit, its tokens come some round trips later.
 func (m *Leased) keptFrom(now meter.Instant) meter.Instant {
-	return meter.AddInstant(now, int64(m.config.Keep+tripsAhead*m.trip))
+	return meter.AddInstant(now, int64(m.config.Keep+cycle(m.latest.processes)+tripsAhead*m.trip))
 }
 
 // Failed records that there is no response to the ask under way. Its returns are lost, because the store may have taken

@@ -309,7 +309,11 @@ func (m *LeasedSlots) AskAt(now meter.Instant, d Demand) meter.Instant {
 		at = min(at, meter.AddInstant(m.asked, int64(m.processes)*passEach))
 	}
 	if d.All > m.free() && m.leased < m.budget.N { // with all of them, there is none to ask for
-		at = min(at, m.again)
+		again := m.again
+		if m.processes > crowd {
+			again = max(again, meter.AddInstant(m.asked, int64(cycle(m.processes))))
+		}
+		at = min(at, again)
 	}
 	if _, all := m.wanted(d); all == 0 && m.wants > 0 && (d.From == 0 || d.From > m.again) { // else it asks for some then
 		at = min(at, meter.AddInstant(m.asked, tellAfter))
