@@ -34,6 +34,8 @@ type SlidingWindow struct {
 
 	even bool    // tokens come back one by one
 	back returns // of an even window
+
+	next Instant // nothing comes back before, so that most requests need not look; 0: it is to be found
 }
 
 // An event is one grant, or several that are forgotten together.
@@ -77,7 +79,14 @@ func (w *SlidingWindow) Payable(now Instant, cost int64) bool {
 	return cost <= w.n-w.used()
 }
 
+// expire forgets what has come back by now.
 func (w *SlidingWindow) expire(now Instant) {
+	if now >= w.next {
+		w.forget(now)
+	}
+}
+
+func (w *SlidingWindow) forget(now Instant) {
 	if w.even {
 		var came int64
 		came, w.back = w.cameBack(now)
@@ -95,6 +104,12 @@ func (w *SlidingWindow) expire(now Instant) {
 		w.log, w.head = w.log[:0], 0
 	case w.head > len(w.log)/2:
 		w.log, w.head = w.log[:copy(w.log, w.log[w.head:])], 0
+	}
+	if w.next = Never; len(w.log) > 0 {
+		w.next = AddInstant(w.log[w.head].counted, w.per)
+	}
+	if w.even && len(w.log) > 0 {
+		w.next = w.after(w.notBefore(w.next, w.back), 0)
 	}
 }
 
@@ -130,6 +145,7 @@ func (w *SlidingWindow) Take(_, now Instant, cost int64, _ bool) int64 {
 		w.log[last].granted += cost
 	} else {
 		w.log = append(w.log, event{now, now, now, w.gone + w.used() + cost})
+		w.next = min(w.next, AddInstant(now, w.per))
 	}
 	return now
 }
@@ -206,6 +222,9 @@ func (w *SlidingWindow) correct(i int, more int64) {
 
 // find returns the event, or the one that stands for several, of that instant, if it still counts.
 func (w *SlidingWindow) find(at Instant) (i int, ok bool) {
+	if last := len(w.log) - 1; last >= w.head && w.log[last].first <= at { // as for most
+		return last, at <= w.log[last].at
+	}
 	live := w.log[w.head:]
 	i = sort.Search(len(live), func(i int) bool { return live[i].at >= at })
 	return w.head + i, i < len(live) && live[i].first <= at
@@ -242,7 +261,7 @@ func (w *SlidingWindow) Retune(now Instant, r Rate) {
 	if w.even && w.back.n > 0 { // the next token comes back a new gap after the last one
 		w.back = returns{w.after(w.back, -1), 1}
 	}
-	w.n, w.per = r.N, int64(r.Per)
+	w.n, w.per, w.next = r.N, int64(r.Per), 0
 }
 
 func (w *SlidingWindow) Resize(Instant, int64) {}
@@ -262,7 +281,7 @@ func (w *SlidingWindow) Restore(now Instant, since int64, saved State) error {
 		return errOtherKind
 	}
 	var fault error
-	w.log, w.head, w.gone, w.back = nil, 0, 0, returns{now - min(since, MaxPer/2), 1}
+	w.log, w.head, w.gone, w.back, w.next = nil, 0, 0, returns{now - min(since, MaxPer/2), 1}, 0
 	for _, s := range saved.Grants {
 		if err := s.check(); err != nil {
 			fault = err
