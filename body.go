@@ -179,8 +179,8 @@ func (b *body) first() (first bool, release func() bool, more *bodyHints) {
 
 // follow has the report settle the charges of a request by the headers of its response, and wraps the body if it may contain costs or
 // limits, or if slots are kept until its end. Then the request is in flight until that, and the body has its Grant.
-func (t *Transport) follow(req *http.Request, resp *http.Response, r *limiter.Request, s *sent) {
-	slots, costs := t.settleByHeaders(req, resp, r, &s.answer)
+func (t *Transport) follow(c *call, resp *http.Response, r *limiter.Request, s *sent) {
+	slots, costs := t.settleByHeaders(c.req, resp, r, &s.answer)
 	if !slots && costs == 0 && s.more == nil {
 		return
 	}
@@ -197,10 +197,10 @@ func (t *Transport) follow(req *http.Request, resp *http.Response, r *limiter.Re
 	}
 	b.watch(resp, costs)
 	if slots {
-		b.until(req.Context())
+		b.until(c.req.Context())
 	}
 	resp.Body = b.as(resp.Body)
-	s.kept, s.ends = b.grant, true
+	s.kept, c.at = b.grant, elsewhere
 }
 
 // settleByHeaders has the report settle the charges of a request by the headers of its response. It reports whether slots are kept

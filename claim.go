@@ -15,28 +15,26 @@ import (
 // every request.
 func (t *Transport) TryRoundTrip(req *http.Request) (resp *http.Response, sent bool, err error) {
 	t.mustBeMade()
-	at := unsent // if a function of the user panics, the body is closed
-	defer func() { t.leave(req, at) }()
-	o := overridesOf(req.Context())
-	if t.limiter.dry || t.isExempt(o, req) {
-		at = elsewhere
+	c := callOf(req)
+	defer t.leave(&c) // if a function of the user panics, the body is closed
+	if t.limiter.dry || t.isExempt(&c) {
+		c.at = elsewhere
 		resp, err = t.RoundTrip(req)
 		return resp, true, err
 	}
 	r := limiter.Request{User: t.user, Context: req.Context()}
 	granted := false
 	if t.isHinted() {
-		granted, _ = t.enterByGate(o, req, &r) // a request that has ended is not sent either
+		granted, _ = t.enterByGate(&c, &r) // a request that has ended is not sent either
 	} else {
-		t.prepare(o, req, &r, nil)
-		//lint:ignore SA1019 http.Client sets Cancel with its Timeout
-		granted = limiter.Ended(r.Context, req.Cancel) == nil && t.limiter.core.Now(&r, nil)
+		t.charge(&c, &r, nil)
+		granted = c.ended() == nil && t.limiter.core.Now(&r, nil)
 	}
 	if !granted {
-		at = elsewhere
+		c.at = elsewhere
 		return nil, false, nil
 	}
-	resp, _, err = t.send(o, req, &r, &at)
+	resp, _, err = t.send(&c, &r)
 	return resp, true, err
 }
 
@@ -79,12 +77,12 @@ func (t *Transport) Enqueue(req *http.Request, c *Claim) (*Ticket, error) {
 		c = NewClaim(-1)
 		defer c.Seal()
 	}
-	o := overridesOf(req.Context())
+	of := callOf(req)
 	r := limiter.Request{User: t.user, Context: req.Context()}
-	t.prepare(o, req, &r, nil)
+	t.charge(&of, &r, nil)
 	w := r.Waiter()
-	t.prepareToWait(o, req, w)
-	t.findGate(req, w)
+	t.prepareToWait(&of, w)
+	t.findGate(&of, w)
 	if w.Gate != nil { // until Ticket.RoundTrip, the caller may change the request
 		w.Gate.Traits = quota.Fixed(w.Gate.Traits)
 	}
@@ -96,8 +94,8 @@ func (t *Transport) Enqueue(req *http.Request, c *Claim) (*Ticket, error) {
 	if err != nil {
 		return nil, err
 	}
-	if waits && o.receipt != nil {
-		o.receipt.wait(t.limiter, w)
+	if waits && of.receipt != nil {
+		of.receipt.wait(t.limiter, w)
 	}
 	return &Ticket{limiter: t.limiter, waiter: w, decided: c.Done(), claimed: &claimed{t, c, waits}}, nil
 }
@@ -123,8 +121,8 @@ func (t *Ticket) RoundTrip(req *http.Request) (*http.Response, error) {
 	case <-cancel:
 	}
 	core, w := t.limiter.core, t.waiter
-	at := unsent
-	defer func() { c.by.leave(req, at) }()
+	of := callOf(req)
+	defer c.by.leave(&of)
 	rejected, err := false, error(nil)
 	switch winner := c.claim.claim.Winner(); {
 	case winner == w:
@@ -132,7 +130,7 @@ func (t *Ticket) RoundTrip(req *http.Request) (*http.Response, error) {
 			err = core.Await(ctx, cancel, w)
 		}
 		if err == nil {
-			resp, _, err := c.by.sendWaited(overridesOf(ctx), req, w, &at)
+			resp, _, err := c.by.sendWaited(&of, w)
 			return resp, err
 		}
 	case winner == nil && core.RefusalOf(w) != nil:

@@ -37,10 +37,15 @@ var (
 )
 
 func overridesOf(ctx context.Context) *overrides {
-	if overriding.Load() { // so that programs without overrides do not search a context for each request
-		if o, ok := ctx.Value(overridesKey{}).(*overrides); ok {
-			return o
-		}
+	if !overriding.Load() { // so that programs without overrides do not search a context for each request
+		return noOverrides
+	}
+	return searchOverrides(ctx)
+}
+
+func searchOverrides(ctx context.Context) *overrides {
+	if o, ok := ctx.Value(overridesKey{}).(*overrides); ok {
+		return o
 	}
 	return noOverrides
 }

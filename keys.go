@@ -36,7 +36,22 @@ func ByHost(r *http.Request) string {
 	} else {
 		host = strings.TrimSuffix(host, ":80")
 	}
-	return strings.ToLower(strings.TrimSuffix(host, "."))
+	return lower(strings.TrimSuffix(host, "."))
+}
+
+// lower is strings.ToLower, for names that mostly are in lower case. It looks at eight bytes at a time.
+func lower(s string) string {
+	const each, top = 0x0101010101010101, 0x8080808080808080
+	if len(s) < 8 {
+		return strings.ToLower(s)
+	}
+	for i := 0; i < len(s); i += 8 {
+		x := le64(s[min(i, len(s)-8):])
+		if upper := (x + (0x80-'A')*each) &^ (x + (0x7f-'Z')*each); (x|upper)&top != 0 {
+			return strings.ToLower(s)
+		}
+	}
+	return s
 }
 
 func hostOf(r *http.Request) string {
@@ -76,19 +91,22 @@ func ByRoute(patterns ...string) KeyFunc {
 // familyOf returns the first segment of a path that names a resource, because servers count resources separately. It skips "api"
 // and versions.
 func familyOf(path string) string {
-	segment, _, _ := strings.Cut(resourceOf(path), "/")
-	return segment
+	path = resourceOf(path)
+	if end := strings.IndexByte(path, '/'); end >= 0 {
+		path = path[:end]
+	}
+	return path
 }
 
 // resourceOf returns the path from the segment of familyOf on.
 func resourceOf(path string) string {
 	for {
 		path = strings.TrimPrefix(path, "/")
-		segment, rest, more := strings.Cut(path, "/")
-		if !more || !isPrefix(segment) {
+		end := strings.IndexByte(path, '/')
+		if end < 0 || !isPrefix(path[:end]) {
 			return path
 		}
-		path = rest
+		path = path[end+1:]
 	}
 }
 
@@ -98,5 +116,10 @@ func isPrefix(segment string) bool {
 		return true
 	}
 	version := strings.TrimPrefix(segment, "v")
-	return strings.IndexFunc(version, func(r rune) bool { return (r < '0' || r > '9') && r != '.' && r != '-' }) < 0
+	for i := range len(version) {
+		if c := version[i]; (c < '0' || c > '9') && c != '.' && c != '-' {
+			return false
+		}
+	}
+	return true
 }

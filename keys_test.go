@@ -2,6 +2,7 @@ package throttle_test
 
 import (
 	"log/slog"
+	"net/http"
 	"strconv"
 	"strings"
 	"testing"
@@ -44,4 +45,15 @@ func TestNoKeyIsAKeyOfItsOwn(t *testing.T) {
 		require.Equal(t, 0, drain(l, throttle.NoKey))
 		require.Equal(t, 3, drain(l, "ignored"))
 	})
+}
+
+func TestByHostIsInLowerCase(t *testing.T) {
+	for _, c := range "aAzZ@[`{09-é" {
+		for n := range 20 {
+			for i := range n {
+				host := strings.Repeat("b", i) + string(c) + strings.Repeat("b", n-i)
+				require.Equal(t, strings.ToLower(host), throttle.ByHost(&http.Request{Host: host}), "%q", host)
+			}
+		}
+	}
 }

@@ -30,7 +30,7 @@ func holdingOf(ctx context.Context) *holding {
 	return h
 }
 
-// forwardWithSlots is forward for a request that may have all slots of a limit.
+// forwardWithSlots is forward for a request that may have all slots of a limit: one of a Limiter that has slots.
 func (t *Transport) forwardWithSlots(req *http.Request, r *limiter.Request) (*http.Response, reach, error) {
 	h := t.limiter.holding(r)
 	if h == nil {
@@ -48,9 +48,6 @@ func (t *Transport) forwardWithSlots(req *http.Request, r *limiter.Request) (*ht
 
 // holding returns the buckets of which a request takes all slots that their limits were made with; nil: there are none.
 func (l *Limiter) holding(r *limiter.Request) (h *holding) {
-	if !l.slots {
-		return nil
-	}
 	charges := r.Charges()
 	for i := range charges { // no copy of a charge, which another goroutine may be settling
 		c := &charges[i]

@@ -31,8 +31,6 @@ type sent struct {
 	mayHint bool       // the response may have hints; see the method of that name
 	tracked bool       // its outcome is to be reported, whatever it is
 	local   bool       // an inner Transport rejected it
-	ends    bool       // Report or the body ends its flight
-	done    bool       // neither the base nor a function of the user has panicked
 }
 
 // request returns the request, which was r when it was granted. A sent that pointed to r would move it to the heap.
@@ -44,73 +42,78 @@ func (s *sent) request(r *limiter.Request) *limiter.Request {
 }
 
 // send sends a request that was granted, and reports what its response or error means.
-func (t *Transport) send(o *overrides, req *http.Request, r *limiter.Request, at *stage) (*http.Response, reach, error) {
-	*at = inFlight
-	if o.receipt != nil || r.IsTracked() {
-		return t.exchange(o, req, r, &sent{tracked: true}, at)
+func (t *Transport) send(c *call, r *limiter.Request) (*http.Response, reach, error) {
+	c.at = inFlight
+	if c.receipt != nil || t.limiter.tracks && r.IsTracked() || r.IsGated() {
+		return t.exchange(c, r, nil, reachedServer, nil)
 	}
-	resp, far, err := t.forward(req, r)
-	mayHint := err == nil && resp != nil && t.mayHint(req, resp, r.At)
-	if err == nil && !mayHint { // it means nothing to any limit
+	resp, far, err := t.forward(c.req, r)
+	if err == nil && (resp == nil || !t.mayHint(c.req, resp, r.At)) { // it means nothing to any limit
 		return resp, far, nil
 	}
-	return t.exchange(o, req, r, &sent{resp: resp, far: far, err: err, mayHint: mayHint}, at)
+	return t.exchange(c, r, resp, far, err)
 }
 
-// exchange sends a request that is tracked, and reports what the response or the error of any request means.
-func (t *Transport) exchange(o *overrides, req *http.Request, r *limiter.Request, s *sent, at *stage) (*http.Response, reach, error) {
+// exchange sends a request that is tracked, for which there is neither a response nor an error yet, and reports what the response or the
+// error of any request means.
+func (t *Transport) exchange(c *call, r *limiter.Request, resp *http.Response, far reach, err error) (*http.Response, reach, error) {
+	s := sent{resp: resp, far: far, err: err}
 	s.answer.Outcome = aimd.Ignore
+	s.tracked = resp == nil && err == nil
+	done := false // neither the base nor a function of the user has panicked
 	defer func() {
-		if s.ends {
-			*at = elsewhere
-		}
-		if !s.done {
-			t.abort(s.request(r), s)
+		if !done {
+			t.abort(s.request(r), &s)
 		}
 	}()
 	if s.tracked {
-		if o.receipt != nil {
-			s.kept = o.receipt.file(t.limiter, r)
+		if c.receipt != nil {
+			s.kept = c.receipt.file(t.limiter, r)
 		}
-		s.resp, s.far, s.err = t.forwardWithSlots(req, s.request(r))
-		s.mayHint = s.err == nil && s.resp != nil && t.mayHint(req, s.resp, r.At)
+		if t.limiter.slots {
+			s.resp, s.far, s.err = t.forwardWithSlots(c.req, s.request(r))
+		} else {
+			s.resp, s.far, s.err = t.forward(c.req, s.request(r))
+		}
 	}
-	t.learn(req, s.request(r), s)
-	s.done = true
+	s.mayHint = s.err == nil && s.resp != nil && (!s.tracked || t.mayHint(c.req, s.resp, r.At))
+	t.learn(c, s.request(r), &s)
+	done = true
 	return s.resp, s.far, s.err
 }
 
 // learn reports what a response or an error means. A response beside an error is ignored.
-func (t *Transport) learn(req *http.Request, r *limiter.Request, s *sent) {
+func (t *Transport) learn(c *call, r *limiter.Request, s *sent) {
 	resp := s.resp
 	if s.err != nil {
 		resp = nil
 	}
-	t.answer(req, resp, s)
-	t.judge(r, resp, s)
+	t.answer(c, resp, s)
+	if t.limiter.judges && !s.local {
+		t.judge(r, resp, s.err)
+	}
 	if s.answer.Hints != nil && !r.IsGated() {
-		t.limiter.core.ReportUngated(r, t.gateOf(req), &s.answer)
+		t.limiter.core.ReportUngated(r, t.gateOf(c), &s.answer)
 	}
 	if resp != nil && (s.more != nil || t.limiter.follows && !s.answer.Unsent) {
-		t.follow(req, resp, r, s)
+		t.follow(c, resp, r, s)
 	}
 	if s.tracked || s.answer.Unsent {
 		r = s.request(r)
-		s.answer.Ended, s.ends = !s.ends, true
+		s.answer.Ended, c.at = c.at == inFlight, elsewhere
 		t.limiter.core.Report(r, &s.answer)
-		saySettled(r, &s.answer)
+		if s.answer.Settles() {
+			saySettled(r, &s.answer)
+		}
 	}
 }
 
 // judge asks the limits with Classify for the outcome of a request.
-func (t *Transport) judge(r *limiter.Request, resp *http.Response, s *sent) {
-	if !t.limiter.judges || s.local {
-		return
-	}
+func (t *Transport) judge(r *limiter.Request, resp *http.Response, err error) {
 	charges := r.Charges()
 	for i := range charges {
 		if judge := t.limiter.policyOf(charges[i].Limit()).judge; judge != nil {
-			charges[i].Outcome = aimd.Outcome(judge(resp, s.err))
+			charges[i].Outcome = aimd.Outcome(judge(resp, err))
 		}
 	}
 }
@@ -125,19 +128,19 @@ func (t *Transport) abort(r *limiter.Request, s *sent) {
 }
 
 // answer finds out what a response or an error means; without an error, resp is that of s.
-func (t *Transport) answer(req *http.Request, resp *http.Response, s *sent) {
-	a := &s.answer
+func (t *Transport) answer(c *call, resp *http.Response, s *sent) {
+	a, req := &s.answer, c.req
 	if s.far == reachedNoBase || resp != nil && mayBeLocal(req, resp) && isLocal(resp) {
 		a.Unsent, s.local = true, true
 		return
 	}
 	if s.mayHint {
-		a.Hints, s.more = t.readHints(req, resp)
+		a.Hints, s.more = t.readHints(c, resp)
 	}
 	a.Outcome, a.Unsent = aimd.Outcome(outcomeOf(req.Context(), resp, s.err, a.Hints)), s.far == reachedNoServer
 	if s.err != nil && errors.Is(s.err, ErrThrottled) { // the body of a request can fail with it, too
 		s.local = true
-		a.Unsent = a.Unsent || !hasBody(req) && !t.nested() // a nested Transport would have reported that
+		a.Unsent = a.Unsent || !hasBody(req) && t.inner == nil // a nested Transport would have reported that
 	}
 	if a.Hints != nil {
 		a.Traits = t.traitsOf(req, len(a.Hints.Quotas) > 0 && t.limiter.core.Models(hostOf(req)) == quota.TriesModels)
@@ -189,13 +192,16 @@ func (t *Transport) mayHint(req *http.Request, resp *http.Response, granted mete
 	if mayBeLocal(req, resp) {
 		return true
 	}
+	if t.noHints && resp.StatusCode < 400 {
+		return false
+	}
 	host := hostOf(req)
 	switch {
 	case resp.StatusCode >= 400:
 		if !t.noHints && meaningOf(resp.StatusCode).bare != quota.NotBare {
 			return true
 		}
-	case t.noHints || !t.sampler.reads(host, granted) && !t.limiter.core.HasHints.Load() && !t.readsAll || len(resp.Header) == 0:
+	case !t.sampler.reads(host, granted) && !t.limiter.core.HasHints.Load() && !t.readsAll || len(resp.Header) == 0:
 		return false
 	}
 	return !t.hints.Silent(host, resp.StatusCode, decodedHeader(resp.Header))
@@ -252,10 +258,11 @@ func le64(s string) uint64 {
 }
 
 // readHints returns the hints in the headers of a response, nil if there are none, and a bodyHints if its body may have more.
-func (t *Transport) readHints(req *http.Request, resp *http.Response) (*quota.Hints, *bodyHints) {
+func (t *Transport) readHints(c *call, resp *http.Response) (*quota.Hints, *bodyHints) {
 	if resp == nil || t.noHints && resp.StatusCode < 400 {
 		return nil, nil
 	}
+	req := c.req
 	host, header := hostOf(req), decodedHeader(resp.Header)
 	if t.hints.Silent(host, resp.StatusCode, header) {
 		if b := meaningOf(resp.StatusCode).bare; b != quota.NotBare && !t.noHints {
@@ -285,7 +292,7 @@ func (t *Transport) readHints(req *http.Request, resp *http.Response) (*quota.Hi
 	}
 	w.Final = nil // until the body says why
 	return w, &bodyHints{
-		transport: t, ctx: req.Context(), gate: t.gateOf(req), at: now, host: host, status: resp.StatusCode, header: header.Clone(), gzipped: code == gzipped,
+		transport: t, ctx: req.Context(), gate: t.gateOf(c), at: now, host: host, status: resp.StatusCode, header: header.Clone(), gzipped: code == gzipped,
 		signal: signal, hints: w, doubts: new(limiter.Doubts),
 	}
 }

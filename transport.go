@@ -20,6 +20,7 @@ import (
 // limit only the server's time, set the timeouts of the [http.Transport] instead.
 type Transport struct {
 	base    http.RoundTripper
+	inner   *Transport // the base, if it is a Transport; nil: it is none
 	limiter *Limiter
 	key     KeyFunc  // for limits without a key of their own; nil: one key for all
 	cost    CostFunc // for limits without a cost of their own; nil: 1
@@ -59,6 +60,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 		base: base, limiter: c.limiter, key: c.key, cost: c.cost, maxWait: c.maxWait,
 		asError: c.asError, shape: c.shape, exempt: c.exempt, hints: c.reader, noHints: c.noHints,
 	}
+	t.inner, _ = base.(*Transport)
 	t.sampler, t.readsAll = new(sampler), c.hinted
 	if t.cost == nil && len(c.weights) > 0 {
 		t.cost = c.weigh
@@ -166,87 +168,106 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 // not wait, returns before another one waits, and the other steps are called one after the other instead of one by the other.
 func (t *Transport) roundTrip(req *http.Request) (resp *http.Response, far reach, err error) {
 	t.mustBeMade()
-	at := unsent
-	defer func() { t.leave(req, at) }()
-	o := overridesOf(req.Context())
-	if t.isExempt(o, req) {
+	c := callOf(req)
+	defer func() {
+		if c.at != elsewhere {
+			t.leave(&c)
+		}
+	}()
+	if t.isExempt(&c) {
 		t.exempted.Add(1)
-		at = elsewhere
+		c.at = elsewhere
 		return t.sendOn(req)
 	}
-	asked, resp, far, err := t.arrive(o, req, &at)
+	asked, resp, far, err := t.arrive(&c)
 	if asked == nil {
 		return resp, far, err
 	}
 	w := asked.Waiter()
-	t.prepareToWait(o, req, w)
-	waits, err := t.enqueue(req, w)
+	t.prepareToWait(&c, w)
+	waits, err := t.enqueue(&c, w)
 	if waits {
-		t.limiter.show(req.Context(), w)
+		if c.receipt != nil {
+			c.receipt.wait(t.limiter, w)
+		}
 		//lint:ignore SA1019 http.Client sets Cancel with its Timeout
 		err = t.limiter.core.Await(req.Context(), req.Cancel, w)
 	}
 	if err != nil {
 		return t.turnAway(req, err, w.Rejected())
 	}
-	return t.sendWaited(o, req, w, &at)
+	return t.sendWaited(&c, w)
+}
+
+// A call is a request on its way through a Transport, and what is known of it.
+type call struct {
+	req *http.Request
+	*overrides
+	at stage
+}
+
+// callOf returns the call of a request that has arrived.
+func callOf(req *http.Request) call { return call{req: req, overrides: overridesOf(req.Context())} }
+
+// ended returns why the request has ended; nil: it has not.
+func (c *call) ended() error {
+	//lint:ignore SA1019 http.Client sets Cancel with its Timeout
+	return limiter.Ended(c.req.Context(), c.req.Cancel)
 }
 
 // arrive sends a request if it can go immediately, or rejects it if it may not wait. Otherwise it returns what the request has asked for.
-func (t *Transport) arrive(o *overrides, req *http.Request, at *stage) (asked *limiter.Asked, resp *http.Response, far reach, err error) {
-	r := limiter.Request{User: t.user, Context: req.Context()}
+func (t *Transport) arrive(c *call) (asked *limiter.Asked, resp *http.Response, far reach, err error) {
+	r := limiter.Request{User: t.user, Context: c.req.Context()}
 	granted, rejected := false, false
 	if t.isHinted() {
-		granted, err = t.enterByGate(o, req, &r)
+		granted, err = t.enterByGate(c, &r)
 	} else {
-		granted, rejected, err = t.enter(o, req, &r)
+		t.charge(c, &r, nil)
+		if err = c.ended(); err == nil {
+			granted, rejected, err = t.enter(c, &r)
+		}
 	}
 	switch {
 	case granted:
-		resp, far, err = t.send(o, req, &r, at)
+		resp, far, err = t.send(c, &r)
 	case err != nil:
-		resp, far, err = t.turnAway(req, err, rejected)
+		resp, far, err = t.turnAway(c.req, err, rejected)
 	default:
 		asked = r.Asked()
 	}
 	return asked, resp, far, err
 }
 
-// A stage is where a request is when its RoundTrip returns or panics.
+// A stage is where a request is when its RoundTrip returns or panics: it says who ends its flight.
 type stage uint8
 
 const (
 	unsent    stage = iota // it was not sent, so its body is to be closed
 	inFlight               // its flight ends now
-	elsewhere              // nothing is left to do: something else ends its flight, or it was left to the caller
+	elsewhere              // nothing is left to do: its report or its body ends the flight, or it was left to the caller
 )
 
 // leave does what is left to do for a request when its RoundTrip returns or panics.
-func (t *Transport) leave(req *http.Request, at stage) {
-	switch at {
+func (t *Transport) leave(c *call) {
+	switch c.at {
 	case unsent:
-		closeBody(req)
+		closeBody(c.req)
 	case inFlight:
 		t.limiter.core.Finish(t.user)
 	}
 }
 
 // isExempt reports whether no limit applies to a request.
-func (t *Transport) isExempt(o *overrides, req *http.Request) bool {
-	return o.exempt || t.exempt != nil && t.exempt(req)
+func (t *Transport) isExempt(c *call) bool {
+	return c.exempt || t.exempt != nil && t.exempt(c.req)
 }
 
 // isHinted reports whether requests pass gates before they wait.
 func (t *Transport) isHinted() bool { return !t.noHints && t.limiter.core.HasHints.Load() }
 
-// enter charges a request if it can be sent immediately, and rejects it if it may not wait.
-func (t *Transport) enter(o *overrides, req *http.Request, r *limiter.Request) (granted, rejected bool, err error) {
-	t.prepare(o, req, r, nil)
-	//lint:ignore SA1019 http.Client sets Cancel with its Timeout
-	if err = limiter.Ended(r.Context, req.Cancel); err != nil {
-		return false, false, err
-	}
-	if o.longestWait(t.maxWait) != 0 {
+// enter grants a request if it can be sent immediately, and rejects it if it may not wait.
+func (t *Transport) enter(c *call, r *limiter.Request) (granted, rejected bool, err error) {
+	if c.longestWait(t.maxWait) != 0 {
 		return t.limiter.core.Now(r, nil), false, nil
 	}
 	granted, err = t.limiter.core.NowOrNever(r)
@@ -254,24 +275,14 @@ func (t *Transport) enter(o *overrides, req *http.Request, r *limiter.Request) (
 }
 
 // enterByGate charges a request that passes a gate if it can be sent immediately. The key of the gate is on the stack only meanwhile.
-func (t *Transport) enterByGate(o *overrides, req *http.Request, r *limiter.Request) (granted bool, err error) {
-	gate := quota.Key{Host: ByHost(req)}
-	t.kindOf(req, &gate, t.limiter.core.Models(gate.Host) == quota.CountsModels)
-	t.prepare(o, req, r, &gate)
-	//lint:ignore SA1019 http.Client sets Cancel with its Timeout
-	if err = limiter.Ended(r.Context, req.Cancel); err == nil {
+func (t *Transport) enterByGate(c *call, r *limiter.Request) (granted bool, err error) {
+	gate := quota.Key{Host: ByHost(c.req)}
+	t.kindOf(c.req, &gate, t.limiter.core.Models(gate.Host) == quota.CountsModels)
+	t.charge(c, r, &gate)
+	if err = c.ended(); err == nil {
 		granted = t.limiter.core.Now(r, &gate)
 	}
 	return granted, err
-}
-
-// prepare adds the charges of a request, and its keys to the key of its gate, if it passes one.
-func (t *Transport) prepare(o *overrides, req *http.Request, r *limiter.Request, gate *quota.Key) {
-	if t.plain != nil && o == noOverrides {
-		r.AddAll(t.plain)
-	} else {
-		t.charge(o, req, r, gate)
-	}
 }
 
 // accountOf returns the account in which a server counts a request in a unit of its own: the host, and the parts of the request by which
@@ -292,34 +303,34 @@ func (t *Transport) accountOf(req *http.Request, host string, gate *quota.Key) s
 }
 
 // prepareToWait sets how a request waits.
-func (t *Transport) prepareToWait(o *overrides, req *http.Request, w *limiter.Waiter) {
-	w.MaxWait, w.Priority, w.Late = o.longestWait(t.maxWait), o.priority, !t.isHinted()
+func (t *Transport) prepareToWait(c *call, w *limiter.Waiter) {
+	w.MaxWait, w.Priority, w.Late = c.longestWait(t.maxWait), c.priority, !t.isHinted()
 	if t.limiter.core.Fair != nil {
-		t.limiter.setCaller(w, t.limiter.callerOf(o, req))
+		t.limiter.setCaller(w, t.limiter.callerOf(c.overrides, c.req))
 	}
 }
 
 // enqueue has a request wait, and reports whether it does.
-func (t *Transport) enqueue(req *http.Request, w *limiter.Waiter) (waits bool, err error) {
-	if err := t.limiter.waitsForItself(req.Context(), w); err != nil {
+func (t *Transport) enqueue(c *call, w *limiter.Waiter) (waits bool, err error) {
+	if err := t.limiter.waitsForItself(c.req.Context(), w); err != nil {
 		return false, err
 	}
-	t.findGate(req, w)
-	return t.limiter.core.Enqueue(req.Context(), w)
+	t.findGate(c, w)
+	return t.limiter.core.Enqueue(c.req.Context(), w)
 }
 
 // findGate sets the gate of a request that waits. Until a server has sent hints, a request that may not wait has none.
-func (t *Transport) findGate(req *http.Request, w *limiter.Waiter) {
+func (t *Transport) findGate(c *call, w *limiter.Waiter) {
 	if !w.Late || !t.noHints && w.MaxWait != 0 {
-		w.Gate = t.gateOf(req)
+		w.Gate = t.gateOf(c)
 	}
 }
 
 // sendWaited sends a request that has waited.
-func (t *Transport) sendWaited(o *overrides, req *http.Request, w *limiter.Waiter, at *stage) (*http.Response, reach, error) {
-	r := limiter.Request{Context: req.Context()}
+func (t *Transport) sendWaited(c *call, w *limiter.Waiter) (*http.Response, reach, error) {
+	r := limiter.Request{Context: c.req.Context()}
 	w.Take(&r)
-	return t.send(o, req, &r, at)
+	return t.send(c, &r)
 }
 
 // turnAway returns the response or the error for a request that is not sent, because of a Rejection or of the end of its context.
@@ -340,7 +351,16 @@ func closeBody(req *http.Request) {
 }
 
 // charge adds the charge of a request in each limit, and its keys to the key of its gate, if it passes one.
-func (t *Transport) charge(o *overrides, req *http.Request, r *limiter.Request, gate *quota.Key) {
+func (t *Transport) charge(c *call, r *limiter.Request, gate *quota.Key) {
+	if t.plain != nil && c.overrides == noOverrides {
+		r.AddAll(t.plain)
+		return
+	}
+	t.chargeEach(c.overrides, c.req, r, gate)
+}
+
+// chargeEach is charge where functions return keys or costs, or the context has some.
+func (t *Transport) chargeEach(o *overrides, req *http.Request, r *limiter.Request, gate *quota.Key) {
 	key, shared := t.keyOf(o, req), t.costOf(o, req)
 	host, account := "", ""
 	if t.byHost {
@@ -386,13 +406,13 @@ func (t *Transport) costOf(o *overrides, req *http.Request) int64 {
 }
 
 // gateOf returns the gate of a request that waits.
-func (t *Transport) gateOf(req *http.Request) *quota.Key {
-	g := &quota.Key{Host: ByHost(req)}
-	t.kindOf(req, g, t.limiter.core.Models(g.Host) != quota.NoModels) // the server may be found to count by model while it waits
-	key := t.keyOf(overridesOf(req.Context()), req)
+func (t *Transport) gateOf(c *call) *quota.Key {
+	g := &quota.Key{Host: ByHost(c.req)}
+	t.kindOf(c.req, g, t.limiter.core.Models(g.Host) != quota.NoModels) // the server may be found to count by model while it waits
+	key := t.keyOf(c.overrides, c.req)
 	policies := t.limiter.own()
 	for i := range policies {
-		g.Join(i, policies[i].keyOf(req, key))
+		g.Join(i, policies[i].keyOf(c.req, key))
 	}
 	return g
 }

@@ -272,17 +272,11 @@ func (t *Transport) noteError(req *http.Request, granted meter.Instant, far reac
 
 // sendOn passes a request to the base. A base that is a Transport reports how far the request got.
 func (t *Transport) sendOn(req *http.Request) (*http.Response, reach, error) {
-	if inner, ok := t.base.(*Transport); ok {
-		return inner.roundTrip(req)
+	if t.inner != nil {
+		return t.inner.roundTrip(req)
 	}
 	resp, err := t.base.RoundTrip(req)
 	return resp, reachedServer, err
-}
-
-// nested reports whether the base is a Transport.
-func (t *Transport) nested() bool {
-	_, nested := t.base.(*Transport)
-	return nested
 }
 
 func (t *Transport) forwardTraced(req *http.Request, granted meter.Instant) (resp *http.Response, far reach, err error) {

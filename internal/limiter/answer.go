@@ -35,6 +35,9 @@ func (a *Answer) Settle(i int, cost int64) bool {
 	return true
 }
 
+// Settles reports whether the report settles charges, or has.
+func (a *Answer) Settles() bool { return a.settles != 0 }
+
 // Settled returns what the i-th charge was at first, if the report has settled it.
 func (a *Answer) Settled(i int) (charged int64, ok bool) {
 	if i >= fewCharges || a.settles&(1<<i) == 0 {

@@ -132,9 +132,16 @@ func (l *Core) add(r *bucket.Rule) {
 	l.makeLocked(li, "", meter.Rate{}, 0)
 }
 
-// nowLocked reads the clock. It is called once for each time that mu is taken.
-func (l *Core) nowLocked() meter.Instant {
-	now := meter.Instant(time.Since(l.Start))
+// clock reads the clock.
+func (l *Core) clock() meter.Instant { return meter.Instant(time.Since(l.Start)) }
+
+// nowLocked reads the clock. It, or atLocked, is called once for each time that mu is taken.
+func (l *Core) nowLocked() meter.Instant { return l.atLocked(l.clock()) }
+
+// atLocked returns the instant of an operation that read the clock before it had the lock. Another operation may have read it since: time
+// never runs backwards while mu is held.
+func (l *Core) atLocked(read meter.Instant) meter.Instant {
+	now := max(l.now, read)
 	l.now = now
 	if now >= l.wallAt {
 		l.readWallLocked(now)

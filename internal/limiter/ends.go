@@ -51,6 +51,9 @@ func (l *Core) nextEndLocked() meter.Instant {
 // hasEndedLocked reports whether a request waits whose MaxWait has ended, or a response is to be booked.
 func (l *Core) hasEndedLocked(now meter.Instant) bool { return l.nextEndLocked() <= now }
 
+// restsLocked reports whether no request waits, and nothing is to be booked.
+func (l *Core) restsLocked(now meter.Instant) bool { return len(l.ends) == 0 && l.order.Rests(now) }
+
 // elapseLocked does what time has decided by now: it grants the requests that are due, rejects those whose MaxWait has ended, and
 // books what responses in a dry run say. Each of these may let others go, which are granted before the next one. If most are not
 // enough, hasEndedLocked is true afterwards.

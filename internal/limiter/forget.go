@@ -26,9 +26,10 @@ func (l *Core) keepLocked(b *bucket.Bucket, now meter.Instant) {
 // room of keys.
 func (l *Core) freeLocked(b *bucket.Bucket, now meter.Instant) {
 	sooner := false
-	if b.Limit.Gates {
+	switch {
+	case b.Limit.Gates:
 		sooner = l.servers.Free(b.Meter.(*quota.Gate), now)
-	} else {
+	case b.IsKept():
 		sooner = l.keys.Free(b, now)
 	}
 	if sooner {

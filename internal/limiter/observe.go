@@ -113,6 +113,9 @@ type news struct {
 	forgot  string // for lack of room; see [quota.Change]
 }
 
+// any reports whether there is news.
+func (n *news) any() bool { return len(n.retunes)+len(n.holds)+len(n.forgot) > 0 }
+
 // A retuned says that a learner has changed its rate notably.
 type retuned struct {
 	bucket *bucket.Bucket

@@ -8,32 +8,34 @@ import (
 // payLocked makes all charges, and sets the mark, if they can be paid now and no request waits there. missing reports that a
 // bucket is missing; otherwise all are found.
 func (l *Core) payLocked(charges []Charge, mark *Mark, u *User, now meter.Instant) (ok, missing bool) {
-	if len(charges) == 0 {
-		*mark = l.grantedLocked(u, now)
-		return true, false
-	}
-	c, others := &charges[0], charges[1:]
-	if !c.find() {
-		return false, true
-	}
-	if len(others) > 0 {
-		if ok, missing = payable(others, now); !ok {
-			return false, missing
+	if len(charges) > 0 {
+		c := &charges[0]
+		if !c.find() {
+			return false, true
+		}
+		if len(charges) > 1 {
+			if ok, missing = payable(charges[1:], now); !ok {
+				return false, missing
+			}
+		}
+		if !c.passes(now) {
+			return false, false
+		}
+		if c.Paid, ok = c.Bucket.Meter.Spend(now, c.Cost); !ok {
+			return false, false
+		}
+		c.Limit().Counts.Took(c.Cost)
+		for i := 1; i < len(charges); i++ {
+			c := &charges[i]
+			c.Paid = c.Bucket.Meter.Take(now, now, c.Cost, false)
+			c.Limit().Counts.Took(c.Cost)
 		}
 	}
-	if !c.passes(now) {
-		return false, false
-	}
-	if c.Paid, ok = c.Bucket.Meter.Spend(now, c.Cost); !ok {
-		return false, false
-	}
-	c.Limit().Counts.Took(c.Cost)
-	for i := range others {
-		c := &others[i]
-		c.Paid = c.Bucket.Meter.Take(now, now, c.Cost, false)
-		c.Limit().Counts.Took(c.Cost)
-	}
-	*mark = l.grantedLocked(u, now)
+	u.counts.Granted++
+	l.counts.Granted++
+	l.takeOffLocked(u)
+	l.sent.Add(now, 1)
+	mark.At, mark.Nth = now, l.counts.Sent()
 	if l.supplies != nil {
 		l.drawnLocked(charges, now)
 	}

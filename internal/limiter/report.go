@@ -11,8 +11,9 @@ import (
 // Report passes the outcome of a request to the buckets in which it was charged. Waiters may be granted earlier or later because
 // of it.
 func (l *Core) Report(r *Request, a *Answer) {
-	n := l.report(r, a)
-	r.User.tell(r.Context, &n)
+	if n := l.report(r, a); n.any() {
+		r.User.tell(r.Context, &n)
+	}
 }
 
 // ReportUngated takes a response with hints to a request that passed no gate, because no server had sent hints when it left.
@@ -35,7 +36,10 @@ func (l *Core) report(r *Request, a *Answer) (n news) {
 		l.landedLocked(r.User)
 	}
 	charges := r.Charges()
-	f := findingOf(charges, a)
+	f := finding{charge: -1, explained: a.explained}
+	if a.Hints != nil {
+		f = findingOf(charges, a)
+	}
 	switch gate := gateOf(charges); {
 	case a.Unsent:
 		r.spent = wasCanceled

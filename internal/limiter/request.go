@@ -109,7 +109,9 @@ func (r *Request) AddAll(charges []Charge) {
 		return
 	}
 	r.n = uint8(len(charges))
-	copy(r.few[:], charges)
+	for i := range charges { // copy would call two functions
+		r.few[i] = charges[i]
+	}
 }
 
 // addGate adds the charge of a gate.
@@ -174,6 +176,10 @@ func (c *Charge) Limit() *bucket.Limit { return c.Bucket.Limit }
 
 // find finds the bucket of a charge, and reports whether there is one.
 func (c *Charge) find() bool {
+	return c.Key == "" && !c.Limit().Lowers || c.search()
+}
+
+func (c *Charge) search() bool {
 	li := c.Limit()
 	if c.Key != "" && !li.Gates { // otherwise it has its bucket from the beginning
 		b := li.Find(c.Key, c.byHost)

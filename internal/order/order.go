@@ -342,6 +342,15 @@ func (o *Order) Move(w *Waiter, from, to *Point) {
 	}
 }
 
+// Rests reports whether no request waits at that instant, and so nothing is left to do by then.
+func (o *Order) Rests(now Instant) bool {
+	if o.waiting > 0 || !o.IsChecked() {
+		return false
+	}
+	o.floor = max(o.floor, now)
+	return true
+}
+
 // Touch notes that it may have changed what can be paid at a point, or when.
 func (o *Order) Touch(p *Point) {
 	if len(p.blocked) > 0 {

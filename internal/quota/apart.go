@@ -137,7 +137,7 @@ func (s *Server) kind(key *Key) uint64 {
 	for i := range len(key.Apart) {
 		kind = mix(kind, uint64(key.Apart[i]))
 	}
-	if finer := s.finer[key.Family]; finer.by != 0 && key.Traits != nil {
+	if finer := s.finerOf(key.Family); finer.by != 0 && key.Traits != nil {
 		for n := range MaxTraits {
 			if finer.by>>n&1 == 1 {
 				kind = mix(mix(kind, uint64(n)), key.Traits.Trait(n)) // two traits may have the same values
@@ -194,9 +194,9 @@ func (r *Reading) reported() (hash uint64) {
 // response shows.
 func (r *Registry) Judge(g *Gate, rep *Report, now meter.Instant) (m Moved) {
 	if rep.Kind == Unjudged {
-		was := g.Account.server.finer[g.family]
+		was := g.Account.server.finerOf(g.family)
 		m.From = r.sort(g, rep, now)
-		if g.Account.server.finer[g.family] != was {
+		if g.Account.server.finerOf(g.family) != was {
 			m.Parts = r.divide(g, now)
 		}
 		g.Judge(rep, now)
@@ -220,7 +220,15 @@ func (r *Registry) divide(g *Gate, now meter.Instant) (parts []*Gate) {
 }
 
 // IsDivided reports whether requests of the gate's family are distinguished in another way than when it was made.
-func (g *Gate) IsDivided() bool { return g.finer != g.Account.server.finer[g.family] }
+func (g *Gate) IsDivided() bool { return g.finer != g.Account.server.finerOf(g.family) }
+
+// finerOf returns by which traits requests of a family are distinguished.
+func (s *Server) finerOf(family uint64) (f finer) {
+	if len(s.finer) > 0 { // as for few
+		f = s.finer[family]
+	}
+	return f
+}
 
 // Part returns the gate at which a request with these traits is to wait that has waited at g, which is divided: g itself, if there is no
 // room for another. A new one begins in the account of g, to which the responses to its requests have led.

@@ -22,6 +22,7 @@ type Registry struct {
 	peaks   int // the most hosts
 	size    int // about how many bytes all that takes
 	keeper  keep.Keeper[*Gate]
+	recent  *Gate // what Find returned last, since most programs send many requests of one kind in a row; nil: it was forgotten
 	seeds   meter.Dice
 }
 
@@ -50,15 +51,25 @@ func (r *Registry) Host(name string) *Server { return r.hosts[name] }
 
 // Find returns the gate of a key; nil: none is kept.
 func (r *Registry) Find(key *Key, now meter.Instant) *Gate {
-	s := r.hosts[key.Host]
-	if s == nil {
-		return nil
+	g := r.recent
+	if g == nil || !g.isFor(key) {
+		s := r.hosts[key.Host]
+		if s == nil {
+			return nil
+		}
+		if g = r.gates[place{s.find(key), s.kind(key)}]; g == nil {
+			return nil
+		}
+		r.recent = g
 	}
-	g := r.gates[place{s.find(key), s.kind(key)}]
-	if g != nil {
-		g.Account.used = now
-	}
+	g.Account.used = now
 	return g
+}
+
+// isFor reports whether requests with a key pass the gate.
+func (g *Gate) isFor(key *Key) bool {
+	a := g.Account
+	return a.Key.sameGroup(key) && g.kind == a.server.kind(key)
 }
 
 // Gate returns the gate of a key, and makes it if there is none; nil: there is no room for another.
@@ -81,7 +92,7 @@ func (r *Registry) add(key *Key, now meter.Instant) *Gate {
 func (r *Registry) addTo(a *Account, key *Key, now meter.Instant) *Gate {
 	r.fitFamilies(a)
 	s, g := a.server, NewGate(a)
-	g.kind, g.finer, g.alike = s.kind(key), s.finer[key.Family], alike{key.Family, key.Method, key.Credential}
+	g.kind, g.finer, g.alike = s.kind(key), s.finerOf(key.Family), alike{key.Family, key.Method, key.Credential}
 	if a.Knows(Unnamed) {
 		g.Under(now, Unnamed)
 	}
@@ -127,6 +138,9 @@ func (r *Registry) account(s *Server, key *Key, now meter.Instant) *Account {
 func (r *Registry) forget(g *Gate) {
 	a := g.Account
 	delete(r.gates, place{a.group, g.kind})
+	if r.recent == g {
+		r.recent = nil
+	}
 	r.gates = keep.Shrunk(r.gates, &r.peak)
 	g.Leave()
 	r.left(a)
@@ -149,8 +163,11 @@ func (r *Registry) left(a *Account) {
 // Apply takes the report about a request that passed a gate.
 func (r *Registry) Apply(g *Gate, rep *Report, now meter.Instant) Change {
 	r.Judge(g, rep, now)
+	grows := rep.Hints != nil || g.Account.final != nil // else nothing is learned that takes room
 	c := g.apply(rep, now)
-	c.Forgot = r.bound(g.Account, now)
+	if grows || g.Account.byRefusal || r.size > MaxTotal {
+		c.Forgot = r.bound(g.Account, now)
+	}
 	return c
 }
 

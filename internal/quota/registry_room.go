@@ -22,8 +22,8 @@ const (
 	sweepMost   = 1024        // that are looked at by the keeper, or where most may not be forgotten
 )
 
-// count counts how many bytes an account takes. Every change of an account ends in it, except that of a request that is sent, which is
-// counted with its response.
+// count counts how many bytes an account takes. Every change of an account that takes room, or frees it, ends in it: a request takes none,
+// and a response only if it has hints.
 func (r *Registry) count(a *Account) {
 	n := a.takes()
 	r.size += n - int(a.size)
@@ -148,12 +148,7 @@ func (r *Registry) Restore(a *Account, now meter.Instant, f func(*Account, meter
 }
 
 // Free notes that a request that kept a gate busy may have ended. It reports whether First may be earlier now.
-func (r *Registry) Free(g *Gate, now meter.Instant) bool {
-	if g.IsKept() {
-		r.count(g.Account) // the request may have been returned, so that no response counts it
-	}
-	return r.keeper.Free(g, now)
-}
+func (r *Registry) Free(g *Gate, now meter.Instant) bool { return r.keeper.Free(g, now) }
 
 // Sweep forgets gates that are as good as new, and looks at most so many. It reports whether there may be more to look at.
 func (r *Registry) Sweep(now meter.Instant, most int) (more bool) {

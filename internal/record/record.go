@@ -38,7 +38,7 @@ type Sum struct {
 // Add counts a request that was sent then, and what it cost; 0: it was not accepted, and only its time counts. Requests need not come in the
 // order in which they were sent.
 func (r *Record) Add(sent meter.Instant, cost float64) {
-	if sent >= r.next || sent-r.last > rest {
+	if sent >= r.next { // as it is after a rest: the shortest stretch is no longer
 		r.advance(sent)
 	}
 	r.recent += cost
