@@ -3,6 +3,7 @@ package throttle_test
 import (
 	"io"
 	"net/http"
+	"strconv"
 	"testing"
 	"time"
 
@@ -32,6 +33,7 @@ func TestRequestThatNeedNotWaitAllocatesNothing(t *testing.T) {
 		"four limits": {0, []throttle.Option{throttle.WithLimit(
 			throttle.Pace(many, time.Millisecond), throttle.SlidingWindow(many, time.Minute), throttle.FixedWindow(many, time.Hour),
 			throttle.TokenBucket(many, time.Second))}},
+		"eight limits": {0, []throttle.Option{eightLimits()}},
 		"adaptive": {0, []throttle.Option{throttle.WithAdaptive(throttle.AIMD{Initial: many})}},
 		"adaptive and two more, by host": {0, []throttle.Option{
 			throttle.WithAdaptive(throttle.AIMD{Initial: many}), throttle.WithKey(throttle.ByHost),
@@ -65,6 +67,15 @@ func TestRequestThatNeedNotWaitAllocatesNothing(t *testing.T) {
 			require.LessOrEqual(t, testing.AllocsPerRun(1000, send), c.most, "through a gate")
 		})
 	}
+}
+
+// eightLimits are more than a request has room for on the stack.
+func eightLimits() throttle.Option {
+	limits := make([]throttle.Limit, 8)
+	for i := range limits {
+		limits[i] = throttle.TokenBucket(1_000_000_000, time.Second, throttle.Name(strconv.Itoa(i)))
+	}
+	return throttle.WithLimit(limits...)
 }
 
 // again answers with the same body again and again.

@@ -79,6 +79,9 @@ func (t *Transport) exchange(c *call, r *limiter.Request, resp *http.Response, f
 	s.mayHint = s.err == nil && s.resp != nil && (!s.tracked || t.mayHint(c.req, s.resp, r.At))
 	t.learn(c, s.request(r), &s)
 	done = true
+	if s.kept != nil {
+		c.room = nil
+	}
 	return s.resp, s.far, s.err
 }
 

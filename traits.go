@@ -27,8 +27,8 @@ func (t *Transport) kindOf(req *http.Request, k *quota.Key, withModel bool) {
 	if req.Method != "" && req.Method != http.MethodGet {
 		k.Method = hashOf(req.Method)
 	}
-	for _, name := range credentials {
-		if v := req.Header[name]; len(v) > 0 {
+	for i := range credentials {
+		if v := req.Header[credentials[i]]; len(v) > 0 {
 			if isStable(v[0]) {
 				k.Credential = maphash.String(t.limiter.seed, v[0])
 			}

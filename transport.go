@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,6 +32,7 @@ type Transport struct {
 	hints   *headers.Reader
 	noHints bool
 	plain   []limiter.Charge // of each request without overrides in its context; nil: they differ
+	rooms   *sync.Pool       // for the charges of requests that have many; nil: they have few
 	units   bool             // some limit is in a unit of servers
 	byHost  bool             // some limit counts requests without a key by host
 
@@ -84,6 +86,9 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	t.units = slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.rule.Unit != "" })
 	if !t.byHost {
 		t.plain = t.plainCharges()
+	}
+	if n := len(t.limiter.own()); limiter.RoomFor(n) != nil {
+		t.rooms = &sync.Pool{New: func() any { return new(limiter.RoomFor(n)) }}
 	}
 	t.connections.learn(base)
 	t.observer = t.limiter.observer
@@ -203,7 +208,8 @@ func (t *Transport) roundTrip(req *http.Request) (resp *http.Response, far reach
 type call struct {
 	req *http.Request
 	*overrides
-	at stage
+	at   stage
+	room *[]limiter.Charge // that its charges use; nil: they need none, or something else has it now
 }
 
 // callOf returns the call of a request that has arrived.
@@ -218,6 +224,10 @@ func (c *call) ended() error {
 // arrive sends a request if it can go immediately, or rejects it if it may not wait. Otherwise it returns what the request has asked for.
 func (t *Transport) arrive(c *call) (asked *limiter.Asked, resp *http.Response, far reach, err error) {
 	r := limiter.Request{User: t.user, Context: c.req.Context()}
+	if t.rooms != nil {
+		c.room = t.rooms.Get().(*[]limiter.Charge)
+		r.Use(*c.room)
+	}
 	granted, rejected := false, false
 	if t.isHinted() {
 		granted, err = t.enterByGate(c, &r)
@@ -234,6 +244,10 @@ func (t *Transport) arrive(c *call) (asked *limiter.Asked, resp *http.Response, 
 		resp, far, err = t.turnAway(c.req, err, rejected)
 	default:
 		asked = r.Asked()
+	}
+	if c.room != nil {
+		t.rooms.Put(c.room)
+		c.room = nil
 	}
 	return asked, resp, far, err
 }

@@ -59,7 +59,8 @@ func (l *Core) report(r *Request, a *Answer) (n news) {
 func (l *Core) reportGatedLocked(r *Request, gate *quota.Gate, a *Answer, f *finding, now meter.Instant, n *news) {
 	charges := r.Charges()
 	own, c := charges[:len(charges)-1], &charges[len(charges)-1]
-	rep := reportOf(a, r.At, charges)
+	var rep quota.Report
+	fillReport(&rep, a, r.At, own)
 	if a.Hints != nil {
 		rep.Reading = l.readLocked(a.Hints, now)
 	}
@@ -71,7 +72,9 @@ func (l *Core) reportGatedLocked(r *Request, gate *quota.Gate, a *Answer, f *fin
 	l.payForGhostLocked(r, c, now)
 	change := l.applyLocked(gate, &rep, charges, a.Doubts, now)
 	n.forgot = change.Forgot
-	n.holds = append(n.holds, l.heldByLocked(c.Bucket, &change, r.User, now)...)
+	if change.Until > 0 || change.Final != nil {
+		n.holds = append(n.holds, l.heldByLocked(c.Bucket, &change, r.User, now)...)
+	}
 	c.Limit().Counts.Ended++
 	l.freeLocked(c.Bucket, now)
 	if a.Outcome != aimd.OK {

@@ -102,10 +102,21 @@ func (r *Request) AddByHost(li *bucket.Limit, host string, cost int64) {
 	c.Bucket, c.Key, c.Cost, c.byHost = li.Single, host, min(cost, meter.MaxCount), true
 }
 
+// RoomFor returns room for n charges and that of a gate; nil: a Request has room for them inside.
+func RoomFor(n int) []Charge {
+	if n < fewCharges {
+		return nil
+	}
+	return make([]Charge, 0, n+1)
+}
+
+// Use has the request, which has no charges yet, use that room for them.
+func (r *Request) Use(room []Charge) { r.many = room[:0] }
+
 // AddAll adds charges that were made before, where there are none yet.
 func (r *Request) AddAll(charges []Charge) {
-	if len(charges) > len(r.few) {
-		r.many = slices.Clone(charges)
+	if r.many != nil || len(charges) > len(r.few) {
+		r.many = append(r.many, charges...)
 		return
 	}
 	r.n = uint8(len(charges))

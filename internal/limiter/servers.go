@@ -61,7 +61,8 @@ func (l *Core) reportUngated(r *Request, key *quota.Key, a *Answer) (n news) {
 		findingOf(r.Charges(), a)
 		reportsFrom(r.Charges(), key.Host)
 	}
-	rep := reportOf(a, r.At, r.Charges())
+	var rep quota.Report
+	fillReport(&rep, a, r.At, r.Charges())
 	if a.Hints.Bare != quota.NotBare && rep.Own.Learns() {
 		return n // a limit that learns decides what it means
 	}
@@ -108,7 +109,9 @@ func (l *Core) heldByLocked(b *bucket.Bucket, c *quota.Change, u *User, now mete
 
 // judgeLocked decides what a response means.
 func (l *Core) judgeLocked(g *quota.Gate, rep *quota.Report, now meter.Instant) {
-	l.movedLocked(g, l.servers.Judge(g, rep, now), now)
+	if moved := l.servers.Judge(g, rep, now); moved.From != nil || moved.Parts != nil {
+		l.movedLocked(g, moved, now)
+	}
 	l.models.noteLocked(g)
 }
 
@@ -198,7 +201,9 @@ func (l *Core) changedLocked(g *quota.Gate, c *quota.Change, now meter.Instant) 
 	if c.Lifted {
 		l.recountServersLocked()
 	}
-	ownerOf(g).NoteHold()
+	if c.Until > 0 {
+		ownerOf(g).NoteHold()
+	}
 	switch c.Late {
 	case quota.OfHost:
 		for _, a := range g.Account.Server().Accounts() {
@@ -216,10 +221,12 @@ func (l *Core) replanGatesLocked(a *quota.Account) {
 	}
 }
 
-// reportOf returns the report of an answer to a request that was granted at sent, without a reading of its hints.
-func reportOf(a *Answer, sent meter.Instant, charges []Charge) quota.Report {
-	done := a.Outcome == aimd.OK
-	return quota.Report{Sent: sent, Accepted: done || a.Outcome == aimd.ClientError, Done: done, Doubtful: a.Doubts != nil && a.Hints.After == nil, Own: ownOf(charges)}
+// fillReport sets in a report what an answer to a request that was granted at sent says, without a reading of its hints.
+func fillReport(rep *quota.Report, a *Answer, sent meter.Instant, charges []Charge) {
+	rep.Sent, rep.Done = sent, a.Outcome == aimd.OK
+	rep.Accepted = rep.Done || a.Outcome == aimd.ClientError
+	rep.Doubtful = a.Doubts != nil && a.Hints.After == nil
+	rep.Own = ownOf(charges)
 }
 
 // readLocked reads hints, and sets how much of their quotas is left to other clients.
