@@ -34,7 +34,7 @@ func TestRequestThatNeedNotWaitAllocatesNothing(t *testing.T) {
 			throttle.Pace(many, time.Millisecond), throttle.SlidingWindow(many, time.Minute), throttle.FixedWindow(many, time.Hour),
 			throttle.TokenBucket(many, time.Second))}},
 		"eight limits": {0, []throttle.Option{eightLimits()}},
-		"adaptive": {0, []throttle.Option{throttle.WithAdaptive(throttle.AIMD{Initial: many})}},
+		"adaptive":     {0, []throttle.Option{throttle.WithAdaptive(throttle.AIMD{Initial: many})}},
 		"adaptive and two more, by host": {0, []throttle.Option{
 			throttle.WithAdaptive(throttle.AIMD{Initial: many}), throttle.WithKey(throttle.ByHost),
 			throttle.WithLimit(throttle.TokenBucket(many, time.Second), throttle.SlidingWindow(many, time.Minute))}},
