@@ -45,7 +45,7 @@ type Core struct {
 	//   - the timer is set for the instant at which the next one can go, as far as time decides that, or its MaxWait ends.
 	//
 	// A timer or a store's response may be late, and a panic there would end the process. So nothing depends on when they come:
-	// now is read once for each time that mu is taken, a request is tried with what can be used at that now, as of the earlier
+	// now is read once for each time that mu is taken, or just before, and never runs backwards while it is held. A request is tried with what can be used at that now, as of the earlier
 	// instant at which it was due (see [order.Payer]), and pays at the same now. What has ended meanwhile, such as the tokens of a
 	// lease, is gone before the request is tried, and nothing ends between that and the payment.
 	mu           sync.Mutex
@@ -58,6 +58,7 @@ type Core struct {
 	armed        meter.Instant // when timer fires; never: it does not
 	now          meter.Instant // when the clock was last read
 	leases       bucket.Leases
+	divided      []*quota.Gate // at which requests wait that are to wait at the gates of their parts
 	probes       map[*bucket.Supply]*probe
 	leaseTimer   *time.Timer
 	leaseTimerAt meter.Instant               // when leaseTimer fires; never: it does not

@@ -153,6 +153,40 @@ func TestRequestsThatWaitAreDividedWithTheirFamily(t *testing.T) {
 	}
 }
 
+// A division of many requests lets others have the lock in between, and ends as one of a few does.
+func TestManyRequestsAreDividedInPieces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const each = 30
+		l := newDivision(t)
+		pieces := 0
+		l.SetChecks(60, func() { pieces++ }) // 10 of which are moved
+		l.responds(small, 0)
+		var all [2][]*request
+		for range each {
+			for i, m := range []models{small, large} {
+				all[i] = append(all[i], l.sendFor(t.Context(), m, ask{}))
+			}
+		}
+		sleep(time.Second)
+		require.Equal(t, 2*each, l.counts().Waiting)
+		l.divide(7, 0)
+		require.GreaterOrEqual(t, pieces, 2*each/10-1)
+		l.responds(large, 580)
+		l.check()
+		requireGranted(t, all[1][0], time.Second) // it asks whether the end concerns it
+		all[1][0].grant.answer(large.counts(l.driven, 500))
+		synctest.Wait()
+		for _, r := range all[1] {
+			requireGranted(t, r, time.Second)
+		}
+		sleep(59*time.Second - 1)
+		require.Equal(t, each, l.counts().Waiting)
+		sleep(1)
+		requireGranted(t, all[0][0], time.Minute)
+		l.check()
+	})
+}
+
 // Requests wait for a slot, in one queue before they are divided and after.
 func TestRequestsThatAreDividedKeepTheirOrderAndTheirMaxWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

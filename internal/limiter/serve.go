@@ -17,6 +17,7 @@ const (
 	slack         = order.Slack
 	checkAtOnce   = 2_000 // requests that are checked under one lock: about 0.5 ms
 	rejectionTake = 30    // times as long as to check a request
+	moveTakes     = 6     // times as long, to have a request wait at another gate
 )
 
 // markLocked notes that a bucket has changed.
@@ -84,11 +85,13 @@ func (l *Core) begin() (now meter.Instant) {
 // end ends a change and frees mu, in pieces if many requests are to be checked.
 func (l *Core) end() {
 	l.serveLocked(l.now)
-	for !l.order.IsChecked() || l.hasEndedLocked(l.now) {
+	for !l.order.IsChecked() || l.hasEndedLocked(l.now) || len(l.divided) > 0 {
 		l.mu.Unlock()
 		l.pause()
 		l.mu.Lock()
-		l.serveLocked(l.nowLocked())
+		now := l.nowLocked()
+		l.divideLocked(now)
+		l.serveLocked(now)
 	}
 	l.mu.Unlock()
 }
