@@ -120,7 +120,8 @@ func (r *Request) AddAll(charges []Charge) {
 		return
 	}
 	r.n = uint8(len(charges))
-	for i := range charges { // copy would call two functions
+	//lint:ignore S1001 copy would call two functions, for what most requests have one of
+	for i := range charges {
 		r.few[i] = charges[i]
 	}
 }
