@@ -31,11 +31,7 @@ func (l *Core) payLocked(charges []Charge, mark *Mark, u *User, now meter.Instan
 			c.Limit().Counts.Took(c.Cost)
 		}
 	}
-	u.counts.Granted++
-	l.counts.Granted++
-	l.takeOffLocked(u)
-	l.sent.Add(now, 1)
-	mark.At, mark.Nth = now, l.counts.Sent()
+	*mark = l.grantedLocked(u, now)
 	if l.supplies != nil {
 		l.drawnLocked(charges, now)
 	}

@@ -141,8 +141,7 @@ func (l *Core) movedLocked(g *quota.Gate, m quota.Moved, now meter.Instant) {
 // divideLocked has requests that wait at divided gates wait at those of their parts, in the order of before: as many as are moved in about
 // 0.5 ms. If there are more, end continues. Where none of so many can be moved, because there is no room for another gate, the others stay.
 func (l *Core) divideLocked(now meter.Instant) {
-	most := max(1, l.atOnce/moveTakes)
-	for work := most; len(l.divided) > 0 && work > 0; {
+	for work := max(1, l.atOnce/moveTakes); len(l.divided) > 0 && work > 0; {
 		g := l.divided[0]
 		visited, moved := l.moveToPartsLocked(g, work, now)
 		if visited == work && moved > 0 {
