@@ -256,7 +256,7 @@ func (l *Limiter) wait(ctx context.Context, w *limiter.Waiter) error {
 // show lets the Receipt of a context see that a request waits.
 func (l *Limiter) show(ctx context.Context, w *limiter.Waiter) {
 	if receipt := overridesOf(ctx).receipt; receipt != nil {
-		receipt.wait(l, w)
+		receipt.wait(queued{limiter: l, waiter: w})
 	}
 }
 

@@ -66,6 +66,7 @@ type Waiting struct {
 	Limit, Key string    // of the bucket that is the last to let it go, as far as is known
 	Since      time.Time // when the request began to wait
 	Due        time.Time // when it is expected to be sent, as by Ticket.Due; zero: that is not known
+	Least      bool      // others wait before it, too, at several members of a pool, so Due is the earliest possible time
 }
 
 // waiting returns what a request waits for, and reports whether it does; nil: it does not.
@@ -77,7 +78,7 @@ func (l *Limiter) waiting(w *limiter.Waiter) (Waiting, bool) {
 	if !ok {
 		return Waiting{}, false
 	}
-	return Waiting{at.Limit, at.Key, l.timeOf(since), l.timeOf(due)}, true
+	return Waiting{Limit: at.Limit, Key: at.Key, Since: l.timeOf(since), Due: l.timeOf(due)}, true
 }
 
 // timeOf returns an instant as a time; the zero time: it is not known.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -169,20 +170,20 @@ func (r *Receipt) file(l *Limiter, request *limiter.Request) *Grant {
 type queued struct {
 	limiter *Limiter
 	waiter  *limiter.Waiter
+	least   func() time.Duration // in a pool: for how long it will wait yet at least, as it may be sent by other members, too; nil: it is in none
 }
 
-// wait records a request that waits. With a Claim, it may wait at other Limiters, too.
-func (r *Receipt) wait(l *Limiter, w *limiter.Waiter) {
+// wait records a request that waits. In a pool, it waits at other Limiters, too.
+func (r *Receipt) wait(at queued) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if w.Claim == nil || len(r.waits) > 0 && r.waits[0].waiter.Claim != w.Claim {
+	if at.least == nil || len(r.waits) > 0 && r.waits[0].waiter.Claim != at.waiter.Claim {
 		r.waits = nil
 	}
-	r.waits = append(r.waits, queued{l, w})
+	r.waits = append(r.waits, at)
 }
 
-// Waiting returns what the request waits for. At several Transports, as in a pool, that is at the one by which it is expected to be sent
-// first. It reports false if the request does not wait, or not yet.
+// Waiting returns what the request waits for. In a pool, that is at one of the members by which it may be sent first. It reports false if the request does not wait, or not yet.
 func (r *Receipt) Waiting() (Waiting, bool) {
 	r.mu.Lock()
 	all := r.waits
@@ -191,6 +192,13 @@ func (r *Receipt) Waiting() (Waiting, bool) {
 	for _, at := range all {
 		if w, ok := at.limiter.waiting(at.waiter); ok && (!waits || !w.Due.IsZero() && (first.Due.IsZero() || w.Due.Before(first.Due))) {
 			first, waits = w, true
+		}
+	}
+	if waits && all[0].least != nil {
+		if wait := all[0].least(); wait == math.MaxInt64 {
+			first.Due = time.Time{}
+		} else if due := time.Now().Add(wait); due.After(first.Due) {
+			first.Due, first.Least = due, true
 		}
 	}
 	return first, waits

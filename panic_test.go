@@ -78,34 +78,11 @@ func TestAPanicOfATicketLeavesNoBodyOpen(t *testing.T) {
 		body := &countedBody{Reader: strings.NewReader("request")}
 		req, err := http.NewRequestWithContext(t.Context(), "POST", api, body)
 		require.NoError(t, err)
-		ticket, err := tr.Enqueue(req, nil)
+		ticket, err := tr.Enqueue(req)
 		require.NoError(t, err)
 		require.PanicsWithValue(t, "grant", func() { _, _ = ticket.RoundTrip(req) })
 		assert.EqualValues(t, 1, body.closed.Load())
 		require.NoError(t, tr.Shutdown(t.Context()), "no request is in flight")
-	})
-}
-
-// A request that costs nothing is granted by Enqueue, whose OnGrant panics: the Claim is done, and none of its Tickets is granted.
-func TestAPanicOfEnqueueEndsTheClaim(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		slow, err := throttle.New(nil, throttle.WithLimit(throttle.TokenBucket(1, time.Second, throttle.Initial(0))))
-		require.NoError(t, err)
-		hook := throttle.WithHooks(throttle.Hooks{OnGrant: func(throttle.GrantEvent) { panic("grant") }})
-		free, err := throttle.New(nil, throttle.WithLimit(throttle.Pace(1, time.Second)), throttle.WithCost(func(*http.Request) int64 { return 0 }), hook)
-		require.NoError(t, err)
-		req, err := http.NewRequestWithContext(t.Context(), "GET", api, nil)
-		require.NoError(t, err)
-		c := throttle.NewClaim(-1)
-		ticket, err := slow.Enqueue(req, c)
-		require.NoError(t, err)
-		require.PanicsWithValue(t, "grant", func() { _, _ = free.Enqueue(req, c) })
-		<-c.Done()
-		require.False(t, c.Granted(ticket))
-		ticket.Cancel()
-		for _, tr := range []*throttle.Transport{slow, free} {
-			require.NoError(t, tr.Shutdown(t.Context()), "no request is in flight")
-		}
 	})
 }
 

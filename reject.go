@@ -84,6 +84,8 @@ type Rejection struct {
 	// Wait is the time until the request could have been sent: exact with one limit and an empty queue, otherwise a lower bound;
 	// math.MaxInt64 if it can never be sent. For ReasonFinal, it is the time until one request asks the server again.
 	Wait time.Duration
+	// Least reports that Wait is the earliest that the members of a pool together could have sent the request.
+	Least bool
 	// MaxWait is the longest time that the request could have waited, counted from its arrival: by its MaxWait for
 	// ReasonNoTokens, ReasonMaxWait and ReasonHeld, by the deadline of its context for ReasonDeadline, and otherwise by the
 	// shorter of the two; 0 if there is no such bound.
@@ -101,7 +103,7 @@ type Rejection struct {
 
 // rejected returns a refusal as users see it.
 func rejected(r *limiter.Refusal) *Rejection {
-	of := &Rejection{Reason: Reason(r.Reason), Limit: r.Limit.Name, Key: r.Key, Cost: r.Cost, Wait: r.Wait, MaxWait: r.Patience, Most: r.Most, Err: r.Err, cause: r.Cause, ago: r.Ago}
+	of := &Rejection{Reason: Reason(r.Reason), Limit: r.Limit.Name, Key: r.Key, Cost: r.Cost, Wait: r.Wait, Least: r.Least, MaxWait: r.Patience, Most: r.Most, Err: r.Err, cause: r.Cause, ago: r.Ago}
 	if r.Most > 0 {
 		switch {
 		case r.Limit.Stored == store.Bucket:
@@ -156,12 +158,12 @@ func (r *Rejection) appendText(b []byte) []byte {
 		return appendDuration(appendCost(b, r.Cost), " can be paid in ", wait, ", and the request may not wait")
 	case ReasonMaxWait:
 		if r.Wait > r.MaxWait && r.Wait < math.MaxInt64 {
-			return appendDuration(appendDuration(b, "a wait of ", wait, ""), " exceeds the maximum of ", most, "")
+			return appendDuration(appendDuration(b, r.waitOf(), wait, ""), " exceeds the maximum of ", most, "")
 		}
 		return appendRest(appendDuration(b, "the wait exceeds the maximum of ", most, ""), wait)
 	case ReasonDeadline:
 		if r.Wait >= r.MaxWait && r.Wait < math.MaxInt64 {
-			return appendDuration(appendDuration(b, "a wait of ", wait, ""), " exceeds the context's deadline (", most, " left)")
+			return appendDuration(appendDuration(b, r.waitOf(), wait, ""), " exceeds the context's deadline (", most, " left)")
 		}
 		return appendRest(append(b, "the wait exceeds the context's deadline"...), wait)
 	case ReasonQueueFull:
@@ -202,6 +204,14 @@ func (r *Rejection) appendText(b []byte) []byte {
 		return append(b, "shut down, so no request is sent any more"...)
 	}
 	return append(append(b, "rejected: "...), r.Reason.String()...)
+}
+
+// waitOf returns the words before Wait.
+func (r *Rejection) waitOf() string {
+	if r.Least {
+		return "a wait of at least "
+	}
+	return "a wait of "
 }
 
 // appendQuoted is [strconv.AppendQuote], and faster for most names.

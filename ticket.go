@@ -42,15 +42,9 @@ type Ticket struct {
 	grant   *Grant          // granted on arrival; nil: it had to wait
 	waiter  *limiter.Waiter // nil: it was granted on arrival
 	decided <-chan struct{}
-	claimed *claimed    // nil: it is of the Limiter itself
+	by      *Transport  // whose request it is; nil: it is of the Limiter itself
+	waits   bool        // of a Transport: it was not decided on arrival
 	used    atomic.Bool // Wait, RoundTrip or Cancel was called
-}
-
-// A claimed is what a Ticket of a Transport has beside those of a Limiter.
-type claimed struct {
-	by    *Transport
-	claim *Claim
-	waits bool // it was not decided on arrival
 }
 
 var (
@@ -82,7 +76,7 @@ func (t *Ticket) Waiting() (Waiting, bool) { return t.limiter.waiting(t.waiter) 
 // Wait waits until the Ticket is granted. The error is a [*Rejection], or the cause of a context that has ended, which cancels the Ticket.
 // Of the values in the context, only that of [ContextWithReceipt] applies. A second call, and a call after Cancel, return an error.
 func (t *Ticket) Wait(ctx context.Context) (*Grant, error) {
-	if t.claimed != nil {
+	if t.by != nil {
 		return nil, errTicketOfRequest
 	}
 	if t.used.Swap(true) {
@@ -118,7 +112,7 @@ func (t *Ticket) Cancel() {
 
 // leave gives up the place of a Ticket.
 func (t *Ticket) leave() {
-	if c := t.claimed; c == nil || c.waits || c.claim.Granted(t) { // it has a place
+	if t.by == nil || t.waits || t.waiter.Claim.Winner() == t.waiter { // it has a place
 		t.limiter.core.Leave(t.waiter)
 	}
 }

@@ -43,6 +43,7 @@ type Transport struct {
 	sampler     *sampler  // by pointer, because it is written while other goroutines read these fields
 	readsAll    bool      // each response is read
 	exempted    atomic.Uint64
+	pooled      atomic.Bool // it is a member of a pool, which has to know whether a request has reached the server
 }
 
 // New returns a Transport that sends requests with base, or with [http.DefaultTransport] if base is nil. Without limits it
@@ -193,7 +194,7 @@ func (t *Transport) roundTrip(req *http.Request) (resp *http.Response, far reach
 	waits, err := t.enqueue(&c, w)
 	if waits {
 		if c.receipt != nil {
-			c.receipt.wait(t.limiter, w)
+			c.receipt.wait(queued{limiter: t.limiter, waiter: w})
 		}
 		//lint:ignore SA1019 http.Client sets Cancel with its Timeout
 		err = t.limiter.core.Await(req.Context(), req.Cancel, w)

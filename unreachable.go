@@ -180,8 +180,8 @@ func (c *connections) purgeStale(now meter.Instant) {
 // proof where [httptrace] shows that no connection was obtained, and where there was no body and no response before.
 //
 // A trace costs more than a grant, and it needs a copy of the request, which [http.Transport.CancelRequest] does not know.
-// So only requests to a host that could not be connected to the last time have one, and those to an unknown base until its
-// first response. When a server goes down, the requests under way are charged, and the ones after them are not.
+// So only requests to a host that could not be connected to the last time have one, those to an unknown base until its
+// first response, and those of a pool, which sends a request that has not reached the server by another member. When a server goes down, the requests under way are charged, and the ones after them are not.
 type connections struct {
 	answered atomic.Bool   // there was a response
 	tracing  atomic.Uint32 // one of the constants below
@@ -225,7 +225,7 @@ type trace struct {
 
 // forward passes a request that was granted to the base, and reports how far it got.
 func (t *Transport) forward(req *http.Request, r *limiter.Request) (*http.Response, reach, error) {
-	if !t.connections.answered.Load() || t.connections.failing.Load() > 0 {
+	if !t.connections.answered.Load() || t.connections.failing.Load() > 0 || t.pooled.Load() {
 		return t.forwardWarily(req, r)
 	}
 	resp, far, err := t.sendOn(req)
@@ -235,7 +235,7 @@ func (t *Transport) forward(req *http.Request, r *limiter.Request) (*http.Respon
 	return resp, far, err
 }
 
-// forwardWarily is forward as long as there was no response, or where some server is down.
+// forwardWarily is forward as long as there was no response, where some server is down, and in a pool.
 func (t *Transport) forwardWarily(req *http.Request, r *limiter.Request) (resp *http.Response, far reach, err error) {
 	c := &t.connections
 	down := c.failing.Load() > 0 && c.down(serverOf(req))
@@ -245,7 +245,8 @@ func (t *Transport) forwardWarily(req *http.Request, r *limiter.Request) (resp *
 			return nil, reachedNoBase, err
 		}
 	}
-	if !c.answered.Load() && c.tracing.Load() == tracingUnknown || down {
+	tracing := c.tracing.Load()
+	if !c.answered.Load() && tracing == tracingUnknown || down || tracing == tracingWorks && t.pooled.Load() {
 		return t.forwardTraced(req, r.At)
 	}
 	resp, far, err = t.sendOn(req)

@@ -94,7 +94,7 @@ func Example_deployments() {
 }
 
 // A request that one deployment refuses is sent by the other one immediately, although the server asked to wait for a minute.
-func ExamplePool_Retrying() {
+func Example_retry() {
 	busy := &server{status: http.StatusTooManyRequests, header: http.Header{"Retry-After": {"60"}}}
 	free := &server{}
 	p, err := pool.New([]pool.Member{
@@ -105,7 +105,7 @@ func ExamplePool_Retrying() {
 		fmt.Println(err)
 		return
 	}
-	client := retry.NewClient(p) // calls p.Retrying
+	client := retry.NewClient(p)
 	start := time.Now()
 	resp, err := client.Get("https://models.example.com/v1/models")
 	if err != nil {

@@ -98,23 +98,25 @@ func (l *latency) took(resp *http.Response, err error, took, now time.Duration) 
 }
 
 // tryBy sends a request by a member if that can send it now.
-func (p *Pool) tryBy(m *member, req *http.Request, now time.Duration) (resp *http.Response, sent bool, err error) {
+func (p *Pool) tryBy(m *member, req *http.Request, now time.Duration) (resp *http.Response, sent, unsent bool, err error) {
 	m.sends(now)
 	defer m.flying.Add(-1)
-	if resp, sent, err = m.Transport.TryRoundTrip(req); sent {
+	if resp, sent, unsent, err = m.by.Try(req); sent {
 		end := p.now()
-		m.ended(req, resp, err, end-now, end)
+		m.sent.Add(1)
+		p.ended(m.state, req, resp, unsent, err, end-now, end)
 	}
-	return resp, sent, err
+	return resp, sent, unsent, err
 }
 
 // redeem sends a request by the member that has granted it.
-func (p *Pool) redeem(at *place, req *http.Request) (*http.Response, error) {
+func (p *Pool) redeem(at *place, req *http.Request) (resp *http.Response, unsent bool, err error) {
 	start := p.now()
 	at.sends(start)
 	defer at.flying.Add(-1)
-	resp, err := at.ticket.RoundTrip(req)
+	resp, unsent, err = at.by.Send(req, at.waiter, at.waits)
 	end := p.now()
-	at.ended(req, resp, err, end-start, end)
-	return resp, err
+	at.sent.Add(1)
+	p.ended(at.state, req, resp, unsent, err, end-start, end)
+	return resp, unsent, err
 }

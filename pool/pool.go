@@ -6,8 +6,12 @@
 // it, which charges what the request costs there. The others never charge it.
 //
 // A member that is held, refuses finally, has no tokens or rejects is left out as long as that lasts. One to which no connection can be made,
-// or that failed three times in a row (no response, a 401 or 402, or a 5xx other than 501), is left out until a request to it succeeds.
-// One request a second tries, if the member could get it otherwise: one that is slow or dear, too, is tried as rarely as it gets others.
+// or that failed three times in a row (no response, a 401 or 402, or a 5xx other than 501), is left out until a request to it succeeds,
+// also for requests that wait already. One request a second tries, if the member could get it otherwise: one that is slow or dear, too, is
+// tried as rarely as it gets others. Once one succeeds, those that wait use the member again. If all members are out, none is left out.
+//
+// Whether a request can be sent in time depends on all members together. It is rejected on arrival if they certainly cannot send it, and
+// all that wait before it, within its maximum wait; otherwise it is at the end of that. The wait that a rejection reports is a lower bound.
 //
 // Of members with the same After, a request is sent where its response is expected first: one that takes more than twice as long as the
 // quickest gets only requests that no quicker one can send within the time that it takes longer. What counts is the time to the headers of
@@ -15,7 +19,8 @@
 // a response, or after the time that it takes if that is longer, one request finds out whether the member is quick again. A member that hangs
 // is known as such only once it is silent, so give each member a limit of requests in flight, too.
 //
-// A request that has not reached the server is sent by another member. One that has failed in another way is not: that is for package retry,
+// A request that has certainly not reached the server is sent by another member. It keeps its place in the queues and its maximum wait, which
+// are counted from its arrival at the Pool. One that has failed in another way is not: that is for package retry,
 // whose NewClient takes a Pool.
 package pool
 
@@ -47,8 +52,18 @@ type Pool struct {
 	within time.Duration
 	began  time.Time
 
-	mu  sync.Mutex // guards changes of set
-	set atomic.Pointer[set]
+	mu     sync.Mutex // guards changes of set and of doors
+	set    atomic.Pointer[set]
+	turned atomic.Pointer[chan struct{}] // closed when a member goes out or comes back
+
+	shut    atomic.Bool
+	active  atomic.Int64  // requests whose RoundTrip has not returned
+	drains  sync.Once     // closes drained
+	drained chan struct{} // closed when the Pool is shut and no request is active
+
+	waiting                   atomic.Int64
+	moved, rejected, canceled atomic.Uint64
+	before                    atomic.Uint64 // requests that members have sent which were removed
 }
 
 // An Option configures a Pool. Its error names the option and what is wrong with it; New joins the errors of all.
@@ -72,7 +87,7 @@ func Sticky(key func(*http.Request) string, within time.Duration) Option {
 
 // New returns a Pool of some members. The error names everything that is wrong with them and with the options.
 func New(members []Member, opts ...Option) (*Pool, error) {
-	p := &Pool{began: time.Now()}
+	p := &Pool{began: time.Now(), drained: make(chan struct{})}
 	var faults []error
 	for _, o := range opts {
 		if o == nil {
@@ -96,8 +111,15 @@ func (p *Pool) Set(members ...Member) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	old := p.set.Load()
-	p.set.Store(newSet(members, old))
+	set := newSet(members, old)
+	p.set.Store(set)
+	p.turnLocked()
 	if old != nil {
+		for _, m := range old.members {
+			if set.index(m.Transport) < 0 {
+				p.before.Add(m.sent.Load())
+			}
+		}
 		close(old.changed)
 	}
 	return nil

@@ -6,45 +6,41 @@ import (
 	"io"
 	"net/http"
 	"time"
+
+	"github.com/httpthrottle/throttle/internal/bridge"
 )
 
 // RoundTrip sends a request by the first member that can send it. If none can send it in time, the response or the error is that of the
 // member that could have sent it first.
 //
-// If no connection to a member can be made, the request is sent by another one, for which its body must be empty or have a GetBody. The
-// errors of all members are joined if none can be reached.
-func (p *Pool) RoundTrip(req *http.Request) (*http.Response, error) { return p.roundTrip(req, nil) }
-
-// Retrying returns a RoundTripper that sends requests by the Pool and, after one has failed, asks next whether to send it by another member.
-// It does so as long as next returns a request, and there is a member that has not sent it yet. The request that next gets is the one that
-// failed, and what it returns is that or a copy. It gets a response with its body unread, or an error.
+// A request has one arrival: its place in each queue and its maximum wait are counted from then, also if it moves to other members.
 //
-// It is for package retry, whose NewClient uses it and whose Policy.Elsewhere is such a next. Requests with a status below 400 are not
-// passed to next, nor those with a body that have no GetBody.
-func (p *Pool) Retrying(next func(*http.Request, *http.Response, error) *http.Request) http.RoundTripper {
-	return &retrying{p, next}
-}
-
-type retrying struct {
-	*Pool
-	next func(*http.Request, *http.Response, error) *http.Request
-}
-
-func (r *retrying) RoundTrip(req *http.Request) (*http.Response, error) {
-	return r.roundTrip(req, r.next)
-}
-
-func (p *Pool) roundTrip(req *http.Request, next func(*http.Request, *http.Response, error) *http.Request) (*http.Response, error) {
+// If a request has certainly not reached the server of a member, it is sent by another one, for which its body must be empty or have a
+// GetBody. The errors of all members are joined if none can be reached.
+func (p *Pool) RoundTrip(req *http.Request) (*http.Response, error) {
+	if !p.arrive() {
+		closeBody(req)
+		p.rejected.Add(1)
+		return nil, errShut
+	}
+	defer p.depart()
+	start := p.now()
 	var tried []*state
 	var unreached []error
-	for start := p.now(); ; {
-		by, resp, err := p.send(req, tried, start)
+	for {
+		by, resp, unsent, err := p.send(req, tried, start)
 		if by == nil {
+			p.count(resp, err)
 			return resp, err
 		}
-		unsent := isUnsent(err)
-		if !unsent && (next == nil || err == nil && resp.StatusCode < 400 || !isRepeatable(req)) {
-			return resp, err
+		var next bridge.Next
+		if !unsent {
+			if err == nil && resp.StatusCode < 400 {
+				return resp, err
+			}
+			if next = bridge.NextOf(req.Context()); next == nil || !isRepeatable(req) {
+				return resp, err
+			}
 		}
 		tried = append(tried, by.state)
 		last := p.set.Load().untried(tried) == 0
@@ -67,6 +63,7 @@ func (p *Pool) roundTrip(req *http.Request, next func(*http.Request, *http.Respo
 		if req, err = again(req); err != nil {
 			return nil, errors.Join(append(unreached, err)...)
 		}
+		p.moved.Add(1)
 	}
 }
 
@@ -112,56 +109,68 @@ var (
 )
 
 // send sends a request once, and returns the member that it was sent by; nil: none.
-func (p *Pool) send(req *http.Request, tried []*state, start time.Duration) (by *member, resp *http.Response, err error) {
+func (p *Pool) send(req *http.Request, tried []*state, start time.Duration) (by *member, resp *http.Response, unsent bool, err error) {
 	for err = errChanged; err == errChanged; {
-		set := p.set.Load()
-		by, resp, err = p.sendBy(req, set, tried, start)
+		by, resp, unsent, err = p.sendBy(req, p.set.Load(), tried, start)
 	}
-	return by, resp, err
+	return by, resp, unsent, err
 }
 
-// sendBy is send for the members of a set, tier after tier. The error is errChanged if they were replaced.
-func (p *Pool) sendBy(req *http.Request, set *set, tried []*state, start time.Duration) (by *member, resp *http.Response, err error) {
-	key, tries := "", set.all
+// sendBy is send for the members of a set, tier after tier. The error is errChanged if it is to begin again, because a member has gone out,
+// or the members were replaced.
+func (p *Pool) sendBy(req *http.Request, set *set, tried []*state, start time.Duration) (by *member, resp *http.Response, unsent bool, err error) {
+	key, trials := "", set.all
 	if p.sticky != nil {
 		if key = p.sticky(req); key != "" {
-			tries = set.home(key, set.all)
+			trials = set.home(key, set.all)
 		}
 	}
 	now := p.now()
-	usable, trial := set.usable(tried, tries, now)
+	usable, out, doors := set.usable(tried)
 	if key != "" {
 		home := set.home(key, usable)
 		if extra := set.extra(home, usable, now); extra <= p.within {
-			if by, resp, err = p.step(req, set, tried, tier{mask: home, after: -1, within: p.within - extra}, start, now); err != errLater {
-				return by, resp, err
+			t := tier{mask: home, out: trials & out, trials: trials & out, doors: doors, after: -1, within: p.within - extra}
+			if by, resp, unsent, err = p.step(req, set, tried, t, start, now); err != errLater {
+				return by, resp, unsent, err
 			}
 			now = p.now() // the request may have waited
 		}
 	}
 	for t := (tier{}); ; now = p.now() {
 		t = set.next(t.mask, usable, now)
-		t.trial = trial & t.mask
-		if by, resp, err = p.step(req, set, tried, t, start, now); err != errLater {
-			return by, resp, err
+		t.out = set.upTo(t, out, usable, now)
+		t.trials, t.doors = t.out&trials, doors
+		if by, resp, unsent, err = p.step(req, set, tried, t, start, now); err != errLater {
+			return by, resp, unsent, err
 		}
 	}
 }
 
 // step sends a request by a member of a tier. The error is errLater if none can in time, and there is another tier.
-func (p *Pool) step(req *http.Request, set *set, tried []*state, t tier, start, now time.Duration) (by *member, resp *http.Response, err error) {
-	for rest := t.slow | t.trial; rest != 0; rest &= rest - 1 {
-		if by = &set.members[rest.first()]; rest&-rest == t.trial || by.toCheck(now) {
-			if resp, sent, err := p.tryBy(by, req, now); sent {
-				return by, resp, err
+func (p *Pool) step(req *http.Request, set *set, tried []*state, t tier, start, now time.Duration) (by *member, resp *http.Response, unsent bool, err error) {
+	for rest := t.trials; rest != 0; rest &= rest - 1 {
+		by = &set.members[rest.first()]
+		if due, ok := by.door.Try(); ok {
+			resp, sent, unsent, err := p.tryBy(by, req, now)
+			if sent {
+				return by, resp, unsent, err
+			}
+			by.door.Untry(due)
+		}
+	}
+	for rest := t.slow; rest != 0; rest &= rest - 1 {
+		if by = &set.members[rest.first()]; by.toCheck(now) {
+			if resp, sent, unsent, err := p.tryBy(by, req, now); sent {
+				return by, resp, unsent, err
 			}
 		}
 	}
 	for rest, sum := t.mask, set.weight(t.mask); rest != 0; {
 		i := set.pick(rest, sum)
 		by = &set.members[i]
-		if resp, sent, err := p.tryBy(by, req, now); sent {
-			return by, resp, err
+		if resp, sent, unsent, err := p.tryBy(by, req, now); sent {
+			return by, resp, unsent, err
 		}
 		rest, sum = rest&^(1<<i), sum-by.Weight
 	}

@@ -2,18 +2,12 @@ package pool
 
 import (
 	"cmp"
-	"context"
-	"crypto/tls"
-	"errors"
 	"hash/fnv"
 	"io"
 	"math"
 	"math/bits"
 	"math/rand/v2"
-	"net"
-	"net/http"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/httpthrottle/throttle"
@@ -41,7 +35,9 @@ const (
 type tier struct {
 	mask   mask
 	slow   mask          // members of later tiers that would be of this one if they were as quick as others
-	trial  mask          // the member that is tried first
+	out    mask          // members that are out and would be of this one
+	trials mask          // those of them that this request may try
+	doors  bool          // its members may go out: requests stop at their doors
 	after  time.Duration // the longest After of its members, and how much longer than others they take to respond
 	within time.Duration // from the arrival of the request; negative: there is no next tier
 }
@@ -56,13 +52,15 @@ func newSet(members []Member, old *set) *set {
 	s := &set{changed: make(chan struct{}), all: ^mask(0) >> (mostMembers - len(members))}
 	for _, m := range members {
 		m.Weight = max(1, m.Weight)
-		state := new(state)
+		i := -1
 		if old != nil {
-			if i := old.index(m.Transport); i >= 0 {
-				state = old.members[i].state
-			}
+			i = old.index(m.Transport)
 		}
-		s.members = append(s.members, member{m, state})
+		if i >= 0 {
+			s.members = append(s.members, member{m, old.members[i].state})
+		} else {
+			s.members = append(s.members, member{m, newState(&m)})
+		}
 	}
 	slices.SortStableFunc(s.members, func(a, b member) int { return int(max(-1, min(1, a.After-b.After))) })
 	return s
@@ -106,18 +104,6 @@ func (s *set) next(before, usable mask, now time.Duration) tier {
 	return t
 }
 
-// upTo returns the members of the last tier with no longer an after than that.
-func (s *set) upTo(after time.Duration, usable mask, now time.Duration) (in mask) {
-	for in != usable {
-		t := s.next(in, usable, now)
-		if t.after > after {
-			break
-		}
-		in = t.mask
-	}
-	return in
-}
-
 // alike returns those members of some that have the After of the first of them, and how long the quickest takes to respond; never: that
 // is not known.
 func (s *set) alike(of mask, now time.Duration) (alike mask, least time.Duration) {
@@ -159,23 +145,31 @@ func (s *set) untried(tried []*state) mask {
 	return rest
 }
 
-// usable returns the members by which a request may be sent: of those that have not sent it yet, those that are not left out, if there are
-// any. On trial is one of tries that is left out, and of which this request is to find out how it does.
-func (s *set) usable(tried []*state, tries mask, now time.Duration) (usable, trial mask) {
+// usable returns the members by which a request may be sent: of those that have not sent it yet, those that are in, and those that are out,
+// of which only trials are sent. If none is in, all of them count as in, and requests do not stop at their doors.
+func (s *set) usable(tried []*state) (usable, out mask, doors bool) {
 	untried := cmp.Or(s.untried(tried), s.all)
-	up := untried
 	for rest := untried; rest != 0; rest &= rest - 1 {
-		m := &s.members[rest.first()]
-		out := m.out.Load()
-		if out == 0 {
-			continue
-		}
-		up &^= rest & -rest
-		if trial == 0 && rest&-rest&tries != 0 && m.mayTry(out, now) {
-			trial = rest & -rest
+		if s.members[rest.first()].door.IsShut() {
+			out |= rest & -rest
 		}
 	}
-	return cmp.Or(up, untried) | trial, trial
+	if out == untried {
+		return untried, 0, false
+	}
+	return untried &^ out, out, true
+}
+
+// upTo returns those of some members that may send the requests of a tier, by their After and how long they take to respond.
+func (s *set) upTo(t tier, some, usable mask, now time.Duration) (in mask) {
+	for rest := some; rest != 0; rest &= rest - 1 {
+		one := rest & -rest
+		after := s.members[one.first()].After
+		if extra := s.extra(one, usable|one, now); after <= t.after && extra <= t.after-after {
+			in |= one
+		}
+	}
+	return in
 }
 
 // home returns the member of a key: that with the highest hash of both (rendezvous hashing).
@@ -217,56 +211,3 @@ func (m mask) has(i int) bool { return m&(1<<i) != 0 }
 
 // first returns the index of the first member of a mask that has any.
 func (m mask) first() int { return bits.TrailingZeros64(uint64(m)) }
-
-// A state is what is known of a Transport while it is a member.
-type state struct {
-	failures atomic.Int32 // in succession
-	out      atomic.Int64 // until when it is left out; 0: it is not
-	latency
-}
-
-const (
-	outFor       = time.Second // how long a member is left out
-	mostFailures = 3           // in succession; then it is left out
-)
-
-// mayTry reports whether a request may find out how the member does, which is left out until some time. At that time, one may.
-func (s *state) mayTry(out int64, now time.Duration) bool {
-	return out <= int64(now) && s.out.CompareAndSwap(out, int64(now+outFor))
-}
-
-// ended notes how a request fared that the member has sent, and which has ended now.
-func (s *state) ended(req *http.Request, resp *http.Response, err error, took, now time.Duration) {
-	s.took(resp, err, took, now)
-	failed := isFailure(req, resp, err)
-	switch {
-	case isUnsent(err), failed && s.failures.Add(1) >= mostFailures:
-		s.out.Store(int64(now + outFor))
-	case err == nil && !failed && (s.failures.Load() != 0 || s.out.Load() != 0):
-		s.failures.Store(0)
-		s.out.Store(0)
-	}
-}
-
-// isFailure reports whether a request has failed because of the member and not because of its sender: it got no response, a 5xx except 501,
-// or a 401 or 402, because the credential is the member's.
-func isFailure(req *http.Request, resp *http.Response, err error) bool {
-	if err != nil {
-		return req.Context().Err() != context.Canceled
-	}
-	switch status := resp.StatusCode; status {
-	case http.StatusUnauthorized, http.StatusPaymentRequired:
-		return true
-	default:
-		return status >= 500 && status != http.StatusNotImplemented
-	}
-}
-
-// isUnsent reports whether a request has certainly not reached the server, because there was no connection to it.
-func isUnsent(err error) bool {
-	if e, ok := errors.AsType[*net.OpError](err); ok {
-		return e.Op == "dial" || e.Op == "proxyconnect"
-	}
-	_, ok := errors.AsType[*tls.CertificateVerificationError](err)
-	return ok
-}

@@ -5,11 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
-	"slices"
 	"time"
 
-	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/internal/limiter"
 )
 
 // A wait is a request that waits at several members.
@@ -18,76 +18,122 @@ type wait struct {
 	req    *http.Request
 	tried  []*state
 	tier   tier
-	start  time.Duration // when the request came
-	claim  *throttle.Claim
+	start  time.Duration // when the request arrived at the pool
+	claim  *limiter.Claim
 	places []place
-	undone bool // it was granted by a member that was removed at that instant
 	faults []error
 }
 
 // A place is that of a request at one member.
 type place struct {
 	member
-	ticket *throttle.Ticket
+	waiter *limiter.Waiter
+	waits  bool // it was not decided on arrival
 }
 
 // wait waits until a member grants the request, and sends it. The error is errLater if none does in time, and there is another tier, and
-// errChanged if none is known because the members were replaced.
-func (w *wait) wait(set *set) (by *member, resp *http.Response, err error) {
-	within := w.tier.within
-	if within >= 0 {
-		within = max(0, within-(w.pool.now()-w.start))
-	}
-	w.claim = throttle.NewClaim(within)
+// errChanged if the request is to wait at other members.
+func (w *wait) wait(set *set) (by *member, resp *http.Response, unsent bool, err error) {
+	w.pool.waiting.Add(1)
+	defer w.pool.waiting.Add(-1)
+	w.claim = limiter.NewClaim()
 	var at *place
-	ended := false
+	closes := true // a function of the user may panic
 	defer func() {
-		if !ended { // a function of the user has panicked
+		if closes {
 			closeBody(w.req)
 		}
 		w.leave(at)
 	}()
+	stay := w.tier.mask | w.tier.out
 	for i, m := range set.members {
-		if w.tier.mask.has(i) {
+		if stay.has(i) {
 			w.enter(m)
+		} else if w.tier.within >= 0 { // Shutdown of this member waits for the request, too
+			m.by.Core().Expect(m.by.User())
+			defer m.by.Core().Finish(m.by.User())
 		}
 	}
+	w.rejectIfHopeless()
 	w.claim.Seal()
-	if err := w.await(set); err != nil {
-		return nil, nil, err
+	cause := w.await(set)
+	at = w.granted()
+	if cause != nil && cause != errChanged {
+		return nil, nil, false, cause
 	}
-	at, granted := w.decided()
-	w.leave(at)
-	ended = true
+	closes = false
 	switch {
-	case granted:
-		resp, err = w.pool.redeem(at, w.req)
-		return &at.member, resp, err
-	case at == nil && (w.undone || len(w.places) > 0 || len(w.faults) == 0):
-		return nil, nil, errChanged
+	case at != nil && w.mayGo(at):
+		w.leave(at)
+		resp, unsent, err = w.pool.redeem(at, w.req)
+		return &at.member, resp, unsent, err
+	case at != nil:
+		at.by.Core().Return(at.waiter)
+		return nil, nil, false, errChanged
+	case cause == errChanged:
+		return nil, nil, false, errChanged
 	case w.tier.within >= 0:
-		return nil, nil, errLater
-	case at == nil:
-		closeBody(w.req)
-		return nil, nil, cmp.Or(context.Cause(w.req.Context()), errors.Join(w.faults...))
+		return nil, nil, false, errLater
 	}
-	resp, err = at.ticket.RoundTrip(w.req)
-	return nil, resp, err
+	if at = w.first(); at == nil {
+		closes = true
+		return nil, nil, false, cmp.Or(context.Cause(w.req.Context()), errors.Join(w.faults...))
+	}
+	at.by.Core().Postpone(at.waiter, w.least())
+	resp, err = at.by.TurnAway(w.req, at.waiter)
+	return nil, resp, false, err
 }
 
-// await waits until the request is granted, or no member can grant it. The error is why the request has ended.
+// enter has the request wait at a member, too.
+func (w *wait) enter(m member) {
+	waiter, err := m.by.Prepare(w.req, w.pool.now()-w.start)
+	if err != nil {
+		w.faults = append(w.faults, err)
+		return
+	}
+	waiter.Claim = w.claim
+	if w.tier.doors {
+		waiter.Door = m.door
+	}
+	if within := w.tier.within; within >= 0 && (waiter.MaxWait < 0 || within < waiter.MaxWait) {
+		waiter.MaxWait = within
+	}
+	waits, err := m.by.Core().EnqueueClaimed(w.req.Context(), waiter)
+	if err != nil {
+		w.faults = append(w.faults, err)
+		return
+	}
+	w.places = append(w.places, place{m, waiter, waits})
+	if waits {
+		m.by.Show(w.req, waiter, w.least)
+	}
+}
+
+// await waits until the request is granted, or no member can grant it. The error is errChanged if it is to wait at other members, or why the
+// request has ended.
 func (w *wait) await(set *set) error {
 	for {
+		var turned <-chan struct{}
+		if w.tier.doors && (w.tier.within >= 0 || len(w.tried) > 0) { // otherwise, it waits at all members
+			turned = *w.pool.turned.Load()
+			if w.isShutOut() {
+				w.claim.Close()
+				return errChanged
+			}
+		}
 		select {
 		case <-w.claim.Done():
 			return nil
+		case <-turned:
 		case <-set.changed:
-			set = w.pool.set.Load()
-			w.move(set)
+			w.claim.Close()
+			return errChanged
 		case <-w.req.Context().Done():
+			w.claim.Close()
 			return context.Cause(w.req.Context())
 		//lint:ignore SA1019 http.Client sets Cancel with its Timeout
 		case <-w.req.Cancel:
+			w.claim.Close()
 			return errCanceled
 		}
 	}
@@ -95,62 +141,105 @@ func (w *wait) await(set *set) error {
 
 var errCanceled = fmt.Errorf("pool: request canceled while waiting: %w", context.Canceled)
 
-// decided returns the place that was granted or, if all are rejected, the one that could have been granted first; nil: neither, because
-// the members were replaced when the last place was decided.
-func (w *wait) decided() (at *place, granted bool) {
-	least := time.Duration(0)
+// isShutOut reports whether all members at which the request waits are out.
+func (w *wait) isShutOut() bool {
 	for i := range w.places {
-		if w.claim.Granted(w.places[i].ticket) {
-			return &w.places[i], true
+		if !w.places[i].door.IsShut() {
+			return false
 		}
 	}
-	for i := range w.places {
-		d, rejected := w.places[i].ticket.Rejection()
-		if w.undone || !rejected {
-			return nil, false
-		}
-		if at == nil || d < least {
-			at, least = &w.places[i], d
-		}
-	}
-	return at, false
+	return len(w.places) > 0
 }
 
-// enter has the request wait at a member, too.
-func (w *wait) enter(m member) {
-	ticket, err := m.Transport.Enqueue(w.req, w.claim)
-	if err != nil {
-		w.faults = append(w.faults, err)
-		return
+// granted returns the place that was granted; nil: none was.
+func (w *wait) granted() *place {
+	winner := w.claim.Winner()
+	for i := range w.places {
+		if w.places[i].waiter == winner {
+			return &w.places[i]
+		}
 	}
-	w.places = append(w.places, place{m, ticket})
+	return nil
+}
+
+// mayGo reports whether a request that was granted may be sent: its member has neither been removed nor gone out meanwhile, unless the
+// request is its trial.
+func (w *wait) mayGo(at *place) bool {
+	return w.pool.set.Load().index(at.Transport) >= 0 && (at.waiter.Door == nil || !at.door.IsShut() || at.waiter.IsTrial())
+}
+
+// first returns the place of a request that all members reject, at the one that could have sent it first; nil: no member has decided.
+func (w *wait) first() (at *place) {
+	least := time.Duration(0)
+	for i := range w.places {
+		r := w.places[i].by.Core().RefusalOf(w.places[i].waiter)
+		if r != nil && (at == nil || r.Wait < least) {
+			at, least = &w.places[i], r.Wait
+		}
+	}
+	return at
 }
 
 // leave gives up all places except one.
 func (w *wait) leave(but *place) {
 	for i := range w.places {
-		if at := &w.places[i]; at != but {
-			at.ticket.Cancel()
+		if at := &w.places[i]; at != but && (at.waits || w.claim.Winner() == at.waiter) {
+			at.by.Core().Leave(at.waiter)
 		}
 	}
 }
 
-// move has the request wait at the members that are new, and no longer at those that were removed.
-func (w *wait) move(set *set) {
-	now := w.pool.now()
-	usable, _ := set.usable(w.tried, 0, now)
-	upTo := set.upTo(w.tier.after, usable, now)
-	for i, m := range set.members {
-		if upTo.has(i) && !slices.ContainsFunc(w.places, func(p place) bool { return p.Transport == m.Transport }) {
-			w.enter(m)
+// rejectIfHopeless rejects the request if all members together certainly cannot send it in time.
+func (w *wait) rejectIfHopeless() {
+	parts := 0.
+	for i := range w.places {
+		at := &w.places[i]
+		if parts += at.by.Core().PartInTime(at.waiter); parts >= whole || w.claim.Winner() != nil {
+			return
 		}
 	}
-	w.places = slices.DeleteFunc(w.places, func(p place) bool {
-		gone := set.index(p.Transport) < 0 && !w.claim.Granted(p.ticket)
-		if gone {
-			p.ticket.Cancel()
-			w.undone = w.undone || w.claim.Granted(p.ticket)
+	if len(w.places) == 0 {
+		return
+	}
+	least := w.least()
+	for i := range w.places {
+		w.places[i].by.Core().RejectClaimed(w.places[i].waiter, least)
+	}
+}
+
+// whole is 1, less what is lost by rounding.
+const whole = 1 - 1e-9
+
+// least returns for how long the request will wait yet at least: the members together cannot have sent it, and all before it, sooner.
+func (w *wait) least() time.Duration { return leastOf(w.places, 1) }
+
+// leastOf is [wait.least] for the last of n requests like one that waits at some places.
+func leastOf(places []place, n int64) time.Duration {
+	sum := func(within time.Duration) (parts float64) {
+		for i := range places {
+			if parts += places[i].by.Core().Part(places[i].waiter, n, within); parts >= whole {
+				break
+			}
 		}
-		return gone
-	})
+		return parts
+	}
+	late := time.Duration(math.MaxInt64) // by then they can
+	for i := range places {
+		late = min(late, places[i].by.Core().Alone(places[i].waiter, n))
+	}
+	switch {
+	case late == math.MaxInt64: // none can, or that is not known
+		return late
+	case sum(0) >= whole:
+		return 0
+	}
+	early := time.Duration(0) // until then they cannot
+	for late-early > 1 {
+		if at := early + (late-early)/2; sum(at) >= whole {
+			late = at
+		} else {
+			early = at
+		}
+	}
+	return late
 }

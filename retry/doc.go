@@ -30,7 +30,7 @@
 // # Several members
 //
 // [NewClient] takes a pool of Transports, too, such as one of package pool. A request that failed and is retried is then sent by another
-// member, immediately; see [Policy.Elsewhere]. The client waits only after all of them have failed, until the first may be tried again.
+// member, immediately; see [Policy.RoundTripper]. The client waits only after all of them have failed, until the first may be tried again.
 //
 // # How long it waits
 //

@@ -5,16 +5,14 @@ import (
 	"time"
 )
 
-// Elsewhere returns the request with which to try another member of a pool after one has failed, or nil. It is the hook of a pool:
-//
-//	c.HTTPClient.Transport = retry.RoundTripper(pool.Retrying(policy.Elsewhere))
+// elsewhere returns the request with which to try another member of a pool after one has failed, or nil. See [bridge.Next].
 //
 // A request is sent by another member immediately if it would be retried at all, whatever wait its server asked for, and also after a
 // refusal that no waiting ends, a 401 or a 402, because these concern a member's credential. It counts as a retry for RetryMax and
 // the budget. Those three take nothing from the budget.
 //
 // After the last member, CheckRetry decides, and waits until the first of them may be tried again.
-func (p *Policy) Elsewhere(req *http.Request, resp *http.Response, err error) *http.Request {
+func (p *Policy) elsewhere(req *http.Request, resp *http.Response, err error) *http.Request {
 	ctx := req.Context()
 	f := p.judgeMember(req, resp, err)
 	due := p.attemptOf(ctx).due

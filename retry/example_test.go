@@ -109,7 +109,7 @@ func ExampleNew() {
 }
 
 // A retryablehttp client of your own sends by a pool, whose members are tried one after the other.
-func ExamplePolicy_Elsewhere() {
+func ExamplePolicy_RoundTripper() {
 	server := moody(1)
 	defer server.Close()
 
@@ -127,7 +127,7 @@ func ExamplePolicy_Elsewhere() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	client.HTTPClient.Transport = retry.RoundTripper(both.Retrying(policy.Elsewhere))
+	client.HTTPClient.Transport = policy.RoundTripper(both)
 	client.CheckRetry, client.Backoff = policy.CheckRetry, policy.Backoff
 	client.PrepareRetry, client.ErrorHandler = policy.PrepareRetry, policy.ErrorHandler
 

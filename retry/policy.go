@@ -39,8 +39,7 @@ type Client struct {
 
 // NewClient returns a client that retries, and sends every attempt with t, a *throttle.Transport or a *pool.Pool. Set its RetryMax (4),
 // RetryWaitMin (1 s), RetryWaitMax (30 s) and other fields before its first use. A PrepareRetry of your own should call the present one.
-// Its HTTPClient.Transport is t within a [RoundTripper]; if t has the method Retrying of a pool, with [Policy.Elsewhere]. It logs nothing
-// unless [WithLogger] is used.
+// Its HTTPClient.Transport is the [Policy.RoundTripper] of t. It logs nothing unless [WithLogger] is used.
 //
 // NewClient panics if t is nil or options are invalid, with every problem, as regexp.MustCompile does: options are usually
 // constant. Use [New] first to get an error instead.
@@ -53,12 +52,7 @@ func NewClient(t http.RoundTripper, opts ...Option) *Client {
 	if err != nil {
 		panic(err)
 	}
-	if pool, ok := t.(interface {
-		Retrying(func(*http.Request, *http.Response, error) *http.Request) http.RoundTripper
-	}); ok {
-		t = pool.Retrying(p.Elsewhere)
-	}
-	c.HTTPClient = &http.Client{Transport: RoundTripper(t)}
+	c.HTTPClient = &http.Client{Transport: p.RoundTripper(t)}
 	c.Logger = nil
 	if p.log != nil {
 		c.Logger = p.log
@@ -70,7 +64,7 @@ func NewClient(t http.RoundTripper, opts ...Option) *Client {
 // New returns a Policy for client c, which it does not change. The Policy uses the RetryMax, RetryWaitMin and RetryWaitMax that
 // the client has at the time of a request, so it serves one client. The error names every problem.
 //
-//	c.HTTPClient.Transport = retry.RoundTripper(transport)
+//	c.HTTPClient.Transport = p.RoundTripper(transport)
 //	c.CheckRetry, c.Backoff, c.PrepareRetry, c.ErrorHandler = p.CheckRetry, p.Backoff, p.PrepareRetry, p.ErrorHandler
 func New(c *retryablehttp.Client, opts ...Option) (*Policy, error) {
 	cfg := newConfig(opts)

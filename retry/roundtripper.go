@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/internal/bridge"
 )
 
 // RoundTripper wraps next (nil: http.DefaultTransport), so that its errors show CheckRetry whether a request that is not
@@ -22,6 +23,28 @@ func RoundTripper(next http.RoundTripper) http.RoundTripper {
 	}
 	return &witness{next}
 }
+
+// RoundTripper is the function of that name. If next is a pool, or has one behind it, a request that failed is also sent by another member
+// of the pool, immediately, if it would be retried at all, and after a refusal of the member's credential.
+func (p *Policy) RoundTripper(next http.RoundTripper) http.RoundTripper {
+	if _, ok := next.(*throttle.Transport); ok || next == nil {
+		return RoundTripper(next)
+	}
+	return RoundTripper(&roaming{p, next})
+}
+
+// A roaming RoundTripper lets a pool below try other members.
+type roaming struct {
+	policy *Policy
+	next   http.RoundTripper
+}
+
+func (r *roaming) RoundTrip(req *http.Request) (*http.Response, error) {
+	return r.next.RoundTrip(req.WithContext(bridge.WithNext(req.Context(), r.policy.elsewhere)))
+}
+
+// CloseIdleConnections forwards to the next RoundTripper, if that has it.
+func (r *roaming) CloseIdleConnections() { (&witness{r.next}).CloseIdleConnections() }
 
 type witness struct{ next http.RoundTripper }
 

@@ -3,6 +3,7 @@ package limiter
 import (
 	"context"
 	"sync/atomic"
+	"time"
 
 	"github.com/httpthrottle/throttle/internal/meter"
 )
@@ -27,10 +28,27 @@ func NewClaim() *Claim {
 func (c *Claim) Done() <-chan struct{} { return c.done }
 
 // Winner returns the Waiter that is granted, once Done is closed; nil: none.
-func (c *Claim) Winner() *Waiter { return c.winner.Load() }
+func (c *Claim) Winner() *Waiter { return c.granted() }
 
 // Seal says that no more Waiters are added. It is called once.
 func (c *Claim) Seal() { c.drop() }
+
+// Close has no Waiter be granted from now on. It returns the one that is; nil: none.
+func (c *Claim) Close() *Waiter {
+	c.take(closedClaim)
+	return c.granted()
+}
+
+// closedClaim stands for the winner of a Claim that is closed.
+var closedClaim = new(Waiter)
+
+// granted returns the Waiter that is granted; nil: none is, so far.
+func (c *Claim) granted() *Waiter {
+	if w := c.winner.Load(); w != closedClaim {
+		return w
+	}
+	return nil
+}
 
 // take claims the request for w, and reports whether w was the first.
 func (c *Claim) take(w *Waiter) bool { return c.winner.CompareAndSwap(nil, w) }
@@ -62,6 +80,9 @@ func (c *Claim) finish() {
 // because none can grant the request any more, this one does not either, and does not refuse it: the owner may have acted on that.
 func (l *Core) EnqueueClaimed(ctx context.Context, w *Waiter) (waits bool, err error) {
 	w.decided = w.Claim.done
+	if w.Door != nil {
+		w.charges = append(w.charges, Charge{Bucket: w.Door.bucket, Cost: 1})
+	}
 	if !w.Claim.join() {
 		w.verdict, w.at = left, meter.Never
 		return false, nil
@@ -107,4 +128,41 @@ func (l *Core) yieldLocked(w *Waiter, now meter.Instant) {
 		l.turnLocked(turn, w.bucketAt(i), -cost)
 	}
 	l.leftLocked(w, now)
+}
+
+// IsTrial reports whether a waiter that was granted is a trial of its Door.
+func (w *Waiter) IsTrial() bool {
+	for i := range w.in.Costs {
+		if w.Door != nil && w.bucketAt(i) == w.Door.bucket {
+			return w.paid()[i] == 1
+		}
+	}
+	return false
+}
+
+// Return gives back all charges of a waiter that was granted, because its request is not sent after all.
+func (l *Core) Return(w *Waiter) { l.undoWaiter(w) }
+
+// RejectClaimed rejects a waiter that certainly cannot be granted in time, because that takes the wait at least.
+func (l *Core) RejectClaimed(w *Waiter, wait time.Duration) {
+	now := l.begin()
+	defer l.end()
+	if w.verdict != waiting {
+		return
+	}
+	alone, i := l.order.Plan(&w.in, now)
+	due := meter.AddInstant(now, int64(wait))
+	if reason := w.check(due, now, w.bucketAt(i)); reason != 0 {
+		l.rejectLocked(w, i, reason, due, now)
+		w.refusal.Least = due > alone
+	}
+}
+
+// Postpone has the refusal of a waiter say that the request could not have been sent before some time. It has no effect if it says so.
+func (l *Core) Postpone(w *Waiter, wait time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w.refusal != nil && wait > w.refusal.Wait {
+		w.refusal.Wait, w.refusal.Least = wait, true
+	}
 }

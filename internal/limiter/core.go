@@ -70,6 +70,7 @@ type Core struct {
 	sweeper      *time.Timer
 	sweepAt      meter.Instant // when sweeper fires; never: it does not
 	shut         bool          // no request is granted on arrival any more
+	shutAt       meter.Instant // since when
 	drains       []*drain      // of calls of Shutdown
 	flights      flights       // of all Users
 	counts       bucket.Counts // not beside mu, because other goroutines spin on mu while it is written

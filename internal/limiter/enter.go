@@ -171,7 +171,7 @@ func (l *Core) Enqueue(ctx context.Context, w *Waiter) (waits bool, err error) {
 	}
 	var a arrival
 	switch {
-	case l.shutsOutLocked(w):
+	case l.shutsOutLocked(w, now):
 		a.verdict = refused
 	case l.payOnArrivalLocked(w, &a, rates, now):
 	case w.decided == nil && a.missing == nil && l.denyWaiterLocked(w, now):
@@ -179,7 +179,7 @@ func (l *Core) Enqueue(ctx context.Context, w *Waiter) (waits bool, err error) {
 	default:
 		a.verdict = l.lineUpLocked(ctx, w, &a, now)
 	}
-	w.verdict, w.arrived, w.at = a.verdict, now, now
+	w.verdict, w.arrived, w.at = a.verdict, now-int64(w.Since), now
 	if a.verdict == waiting {
 		l.waitsLocked(w, &a, now)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/bucket"
+	"github.com/httpthrottle/throttle/internal/meter"
 )
 
 // A User makes requests: a Transport, or the Limiter itself.
@@ -20,6 +21,7 @@ type User struct {
 
 	counts  bucket.Counts // guarded by the lock
 	shut    bool          // guarded by the lock: its requests are rejected
+	shutAt  meter.Instant // guarded by the lock: since when
 	flights flights
 }
 

@@ -98,7 +98,7 @@ func (l *Core) WaitsFor(w *Waiter) (at Place, since, due meter.Instant, ok bool)
 	switch {
 	case w.verdict != waiting:
 		return at, 0, w.at, false
-	case w.Claim != nil && w.Claim.Winner() != nil:
+	case w.Claim != nil && w.Claim.winner.Load() != nil:
 		return at, 0, meter.Never, false
 	}
 	due, binding := l.order.Plan(&w.in, l.nowLocked())

@@ -36,13 +36,14 @@ func (l *Core) Shutdown(ctx context.Context, of *User) error {
 }
 
 func (l *Core) shutDown(of *User) {
-	l.begin()
+	now := l.begin()
 	defer l.end()
 	l.draining.Store(true)
-	if of != nil {
-		of.shut = true
-	} else {
-		l.shut = true
+	switch {
+	case of == nil && !l.shut:
+		l.shut, l.shutAt = true, now
+	case of != nil && !of.shut:
+		of.shut, of.shutAt = true, now
 	}
 }
 
@@ -138,9 +139,18 @@ func (l *Core) landedLocked(u *User) {
 
 func (l *Core) isShutLocked(u *User) bool { return l.shut || u.shut }
 
-// shutsOutLocked rejects a request that came after Shutdown, and reports whether it did.
-func (l *Core) shutsOutLocked(w *Waiter) bool {
-	if l.isShutLocked(w.user) {
+// Expect counts a request that waits elsewhere and may come to this Core yet, as one in flight. Finish ends that.
+func (l *Core) Expect(u *User) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.takeOffLocked(u)
+}
+
+// shutsOutLocked rejects a request that arrived after Shutdown, and reports whether it did.
+func (l *Core) shutsOutLocked(w *Waiter, now meter.Instant) bool {
+	arrived := now - int64(w.Since)
+	before := func(shut bool, at meter.Instant) bool { return !shut || w.Since > 0 && arrived <= at }
+	if !before(l.shut, l.shutAt) || !before(w.user.shut, w.user.shutAt) {
 		w.refusal = l.refusalOfShut(w.charges)
 		l.refusedLocked(w)
 	}

@@ -19,6 +19,8 @@ type Waiter struct {
 	MaxWait  time.Duration // negative: no bound
 	Gate     *quota.Key    // that it passes; nil: none
 	Claim    *Claim        // the request waits in other Cores, too; nil: it does not
+	Door     *Door         // at which it waits, too, if it has a Claim; nil: none
+	Since    time.Duration // how long ago it arrived, if that was before it came to this Core
 	Late     bool          // it passes the gate only if it has to wait
 
 	try     bool    // it never overtakes a waiter
@@ -106,7 +108,11 @@ func (w *Waiter) Take(r *Request) {
 		r.waiter = w
 	}
 	for i, cost := range w.in.Costs {
-		b, c := w.bucketAt(i), r.add()
+		b := w.bucketAt(i)
+		if w.Door != nil && b == w.Door.bucket {
+			continue // it pays nothing there
+		}
+		c := r.add()
 		c.Bucket, c.Key, c.Cost, c.Paid = b, b.Key, cost, w.paid()[i]
 		if w.lowered {
 			c.share = w.charges[i].share
@@ -175,18 +181,19 @@ type bounds struct {
 	respite  int64         // for how long it may wait for a response of a store, although expiry is earlier
 }
 
-// bind sets the bounds of a request that came now, and its rank; see Options.DeadlineAge.
+// bind sets the bounds of a request, counted from its arrival, and its rank; see Options.DeadlineAge.
 func (w *Waiter) bind(ctx context.Context, age time.Duration, now meter.Instant) {
 	b := &w.bounds
-	w.in.Rank, b.arrived, b.expiry, b.deadline = order.RankOf(now, w.Priority), now, meter.Never, meter.Never
+	b.arrived, b.expiry, b.deadline = now-int64(w.Since), meter.Never, meter.Never
+	w.in.Rank = order.RankOf(b.arrived, w.Priority)
 	if w.MaxWait >= 0 {
-		b.expiry = meter.AddInstant(now, int64(w.MaxWait))
+		b.expiry = meter.AddInstant(b.arrived, int64(w.MaxWait))
 	}
 	if d, ok := ctx.Deadline(); ok {
 		b.deadline = meter.AddInstant(now, max(0, int64(time.Until(d))))
 	}
 	if age > 0 {
-		w.in.Rank += min(0, min(b.expiry, b.deadline)-now-int64(age))
+		w.in.Rank += min(0, min(b.expiry, b.deadline)-b.arrived-int64(age))
 	}
 }
 

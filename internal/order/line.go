@@ -21,6 +21,7 @@ type line struct {
 	lanes   map[*Point]*lane // by gate
 	queues  []*queue         // of all lanes
 	size    int
+	apart   bool    // see Point.Apart
 	fair    int     // the stop where callers take turns; -1: there is none
 	first   *Waiter // as its stops know it; nil: all lanes are closed
 	starved *lane   // its first request has been passed over for too long, and bars all points of the line; nil: it has not
@@ -107,6 +108,7 @@ func (o *Order) open(w *Waiter) *line {
 		if p.Fair {
 			ln.fair = i
 		}
+		ln.apart = ln.apart || p.Apart
 		o.enter(p, &ln.stops[i])
 		ln.stops[i].line, ln.stops[i].index = ln, i
 	}

@@ -57,6 +57,7 @@ type Payer interface {
 type Point struct {
 	Payer
 	Fair    bool  // callers take turns; a request has one such point at most
+	Apart   bool  // requests that wait here wait in other Orders, too, so none is certain to be granted here; see Ahead
 	Recheck int64 // the longest time after which the Payer is asked again, although no cost can be paid before; 0: none
 
 	entry          // in Order.due, by when it is to be looked at

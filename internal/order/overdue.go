@@ -164,7 +164,7 @@ func (o *Order) overdue(ln *line, now Instant, work *int) (w *Waiter, due Instan
 	if c.fresh {
 		ln.recheck()
 	}
-	if w := c.late; w != nil && w.IsWaiting() {
+	if w := c.late; w != nil && w.IsWaiting() && !ln.apart {
 		c.pass(w.Costs)
 	}
 	c.late = nil
@@ -241,7 +241,7 @@ func (c *overdue) pass(costs []int64) { addCounts(c.passed[:len(costs)], costs) 
 func (s *search) others(i int) int64 {
 	q, all := s.queue, s.line.check.all[i]
 	switch {
-	case len(s.line.queues) == 1 || i == len(s.line.stops) && len(q.lane.queues) == 1:
+	case s.line.apart || len(s.line.queues) == 1 || i == len(s.line.stops) && len(q.lane.queues) == 1:
 		return 0
 	case all < 2*meter.MaxCount:
 		return max(0, all-q.root.sums()[i])
@@ -279,7 +279,9 @@ func (s *search) find() bool {
 			return false
 		}
 	}
-	q.addAhead(s.ahead, 0, func(w *Waiter, _ int64) bool { return w.key.Before(s.from) })
+	if !s.line.apart {
+		q.addAhead(s.ahead, 0, func(w *Waiter, _ int64) bool { return w.key.Before(s.from) })
+	}
 	for w := q.from(s.from); w != nil; w = s.after(w) {
 		s.from = w.key
 		if s.work <= 0 || q.caller != nil && !s.isNext(w) {
@@ -302,6 +304,9 @@ func (s *search) find() bool {
 
 // pass passes requests that cost so much.
 func (s *search) pass(costs []int64) {
+	if s.line.apart {
+		return
+	}
 	addCounts(s.ahead, costs)
 	s.line.check.pass(costs)
 }
@@ -364,6 +369,9 @@ func (s *search) after(w *Waiter) *Waiter {
 // skips passes n and those below it, if all of them meet their bounds. What they cost is ahead then.
 func (s *search) skips(n *Waiter) bool {
 	for i, sum := range n.sums() {
+		if s.line.apart {
+			sum = 0
+		}
 		if !s.meets(n, i, meter.AddCount(s.ahead[i], sum)) {
 			return false
 		}

@@ -19,11 +19,47 @@ const (
 func (o *Order) Plan(w *Waiter, now Instant) (due Instant, binding int) {
 	x := &o.planner
 	x.now, x.line = now, o.find(w)
-	return x.plan(w, x.findOwn(w))
+	return x.plan(w, x.findOwn(w, false))
 }
 
-// findOwn finds what is paid before w in its own queue, and returns the queue; nil: it is yet to be made.
-func (x *planner) findOwn(w *Waiter) *queue {
+// Ahead returns what requests cost, by stop, that are granted before w, which waits or may join, if they wait nowhere else. Where they do
+// (see [Point].Apart), Plan counts none of them, because none is certain to be granted here. alike reports that each of them costs the same
+// as w. The result is valid until the next call.
+func (o *Order) Ahead(w *Waiter, now Instant) (ahead []int64, alike bool) {
+	x := &o.planner
+	x.now, x.line = now, o.find(w)
+	q := x.findOwn(w, true)
+	x.total = append(x.total[:0], x.ahead...)
+	if x.line == nil {
+		return x.total, true
+	}
+	if q == nil || len(x.line.queues) > 1 {
+		x.addOthers(w, q, x.turn(w))
+	}
+	return x.total, x.line.isAlike(w)
+}
+
+// isAlike reports whether all requests of a line cost the same as w at each point.
+func (ln *line) isAlike(w *Waiter) bool {
+	for _, q := range ln.queues {
+		n := int64(1)
+		if len(ln.queues) == 1 {
+			n = int64(ln.size)
+		} else if q.root.left != nil || q.root.right != nil {
+			return false // it takes a count to know
+		}
+		for i := range ln.stops {
+			if q.root.mosts()[i] != w.Costs[i] || q.root.sums()[i] != w.Costs[i]*n {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// findOwn finds what is paid before w in its own queue, and returns the queue; nil: it is yet to be made. In a line that is apart, that is
+// nothing, unless even what is not certain counts.
+func (x *planner) findOwn(w *Waiter, uncertain bool) *queue {
 	x.begin(w)
 	q, k := w.queue, w.key
 	if q == nil {
@@ -32,7 +68,7 @@ func (x *planner) findOwn(w *Waiter) *queue {
 	if x.line != nil && q == nil {
 		q, k = x.line.joins(w, k)
 	}
-	if q != nil {
+	if q != nil && (uncertain || !x.line.apart) {
 		q.addAhead(x.ahead, 0, func(other *Waiter, _ int64) bool { return other.key.Before(k) })
 	}
 	return q
@@ -73,7 +109,7 @@ type planner struct {
 func (x *planner) plan(w *Waiter, q *queue) (due Instant, binding int) {
 	x.total = append(x.total[:0], x.ahead...)
 	turn := x.turn(w)
-	if x.line != nil && (q == nil || len(x.line.queues) > 1) {
+	if x.line != nil && !x.line.apart && (q == nil || len(x.line.queues) > 1) {
 		x.addOthers(w, q, turn)
 	}
 	due = -1
@@ -127,7 +163,7 @@ func (l *lane) isOpen(now Instant) bool {
 // isStuck reports whether the first request that is blocked here is certain to go before others that come after it here: no
 // request of another line can make it wait elsewhere, or move the turn of its caller on.
 func (s *stop) isStuck(now Instant) bool {
-	if s.lane != nil || !s.line.open.Top().isOpen(now) {
+	if s.line.apart || s.lane != nil || !s.line.open.Top().isOpen(now) {
 		return false
 	}
 	for i := range s.line.stops {

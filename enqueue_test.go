@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/internal/bridge"
+	"github.com/httpthrottle/throttle/internal/limiter"
 )
 
 // A claimRule is the limits of a Transport: a token each period up to a burst, and a number of slots.
@@ -209,34 +211,37 @@ func playClaims(t *testing.T, round time.Duration, r *rand.Rand) {
 func sendClaimed(t *testing.T, by []*throttle.Transport, c *claimed) (sent int) {
 	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), takesKey{}, c.takes))
 	defer cancel()
-	waits := time.NewTimer(c.until - c.at)
-	defer waits.Stop()
 	req, err := http.NewRequestWithContext(throttle.ContextWithCost(ctx, c.cost, "tokens"), http.MethodGet, "http://api.example.com/", nil)
 	assert.NoError(t, err)
-	claim := throttle.NewClaim(-1)
-	tickets := make([]*throttle.Ticket, len(c.where))
+	claim := limiter.NewClaim()
+	members, waiters, waits := make([]bridge.Member, len(c.where)), make([]*limiter.Waiter, len(c.where)), make([]bool, len(c.where))
 	for i, j := range c.where {
-		tickets[i], err = by[j].Enqueue(req, claim)
+		var h bridge.Handle
+		_, err := by[j].Enqueue(nil, &h)
+		assert.NoError(t, err)
+		members[i] = h.Member
+		waiters[i], err = members[i].Prepare(req, 0)
+		assert.NoError(t, err)
+		waiters[i].Claim = claim
+		waits[i], err = members[i].Core().EnqueueClaimed(ctx, waiters[i])
 		assert.NoError(t, err)
 	}
 	claim.Seal()
 	select {
 	case <-claim.Done():
-	case <-waits.C:
-		select {
-		case <-claim.Done(): // at this very instant, as the model has it
-		default:
-			cancel()
-		}
+	case <-time.After(c.until - c.at): // which is the end of both at this very instant, as the model has it
+		claim.Close()
 	}
 	sent = -1
-	for i, ticket := range tickets {
-		if ctx.Err() != nil || !claim.Granted(ticket) {
-			ticket.Cancel()
+	for i, w := range waiters {
+		if claim.Winner() != w {
+			if waits[i] {
+				members[i].Core().Leave(w)
+			}
 			continue
 		}
 		defer func() {
-			resp, err := ticket.RoundTrip(req)
+			resp, _, err := members[i].Send(req, w, waits[i])
 			assert.NoError(t, err)
 			assert.NoError(t, resp.Body.Close())
 		}()
@@ -279,7 +284,7 @@ func TestTheRequestOfATicketMayBeChangedWhileItWaits(t *testing.T) {
 		}
 		responds(small, "0")
 		req := get(small)
-		ticket, err := tr.Enqueue(req, nil)
+		ticket, err := tr.Enqueue(req)
 		require.NoError(t, err)
 		go func() { req.URL.Path = "/other" }()
 		for range 7 {
@@ -317,7 +322,7 @@ func TestARequestThatEndsGivesUpItsTicket(t *testing.T) {
 			req *http.Request
 			end func()
 		}{{request(ctx), end}, {canceled, func() { close(cancel) }}} {
-			ticket, err := tr.Enqueue(c.req, nil)
+			ticket, err := tr.Enqueue(c.req)
 			require.NoError(t, err)
 			began := time.Now()
 			time.AfterFunc(time.Second, c.end)
@@ -352,7 +357,7 @@ func TestATicketThatIsDecidedOnArrivalDoesNotWait(t *testing.T) {
 				}
 				now := time.Now()
 				ctx, receipt := throttle.ContextWithReceipt(t.Context())
-				ticket, err := tr.Enqueue(request(ctx), nil)
+				ticket, err := tr.Enqueue(request(ctx))
 				require.NoError(t, err)
 				time.Sleep(time.Second)
 				require.Equal(t, now, ticket.Due())
