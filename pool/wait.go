@@ -57,11 +57,10 @@ func (w *wait) wait(set *set) (by *member, resp *http.Response, unsent bool, err
 	w.rejectIfHopeless()
 	w.claim.Seal()
 	cause := w.await(set)
-	at = w.granted()
 	if cause != nil && cause != errChanged {
 		return nil, nil, false, cause
 	}
-	closes = false
+	at, closes = w.granted(), false
 	switch {
 	case at != nil && w.mayGo(at):
 		w.leave(at)

@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"context"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/bucket"
@@ -97,4 +98,24 @@ func times(cost, n int64) int64 {
 		return 2 * meter.MaxCount
 	}
 	return cost * n
+}
+
+// Stand has a request be as one that would wait now, for Part and Alone, without taking a place. It makes the buckets that are missing. The
+// error is why there is no rate for a key, or that there is no room for another one.
+func (l *Core) Stand(w *Waiter) error {
+	if w.Door != nil {
+		w.charges = append(w.charges, Charge{Bucket: w.Door.bucket, Cost: 1})
+	}
+	now, rates, err := l.beginRated(w.charges)
+	defer l.end()
+	switch {
+	case err != nil:
+		return err
+	case l.haveAllLocked(w.charges, rates, now) != nil:
+		return errNoRoom
+	}
+	clamp(w.charges)
+	w.bind(context.Background(), l.deadlineAge, now)
+	w.enter()
+	return nil
 }

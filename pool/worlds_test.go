@@ -1,0 +1,344 @@
+package pool_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/pool"
+	"github.com/httpthrottle/throttle/retry"
+)
+
+var oneWorld = flag.Int64("seed", -1, "play the world of this seed alone")
+
+// A world is a pool drawn from a seed: members with limits of several kinds, which fail for a while or respond late, and requests with costs,
+// priorities, keys and bounds. What is drawn decides which checks hold of it; see check.
+type world struct {
+	members  []*worldMember
+	requests []worldRequest
+	retries  bool
+	sticky   bool
+	tiers    bool
+	failing  bool            // some member fails at some time
+	bounded  bool            // some request may not wait for as long as it takes
+	changes  []time.Duration // when a member is taken out for a second
+	shutdown bool            // once all have arrived
+}
+
+type worldMember struct {
+	rate     int64
+	slots    int64 // 0: no limit of them
+	takes    time.Duration
+	after    time.Duration
+	fails    error // while it fails; nil: it answers with status
+	status   int
+	from, to time.Duration
+
+	mu   sync.Mutex
+	sent []int // requests that it answered well, in that order
+	cost int64
+	died int // requests that failed here
+}
+
+type worldRequest struct {
+	at, maxWait time.Duration // negative: no bound
+	cost        int64
+	key         string
+}
+
+func drawWorld(r *rand.Rand) *world {
+	w := &world{retries: r.IntN(3) == 0, sticky: r.IntN(5) == 0, tiers: r.IntN(4) == 0, failing: r.IntN(2) == 0, bounded: r.IntN(4) == 0, shutdown: r.IntN(4) == 0}
+	same := r.IntN(2) == 0
+	most := int64(1)
+	if r.IntN(2) == 0 {
+		most = 5
+	}
+	sum := int64(0)
+	for i := range 2 + r.IntN(4) {
+		m := &worldMember{rate: 5 + r.Int64N(40), takes: time.Duration(r.Int64N(int64(200 * time.Millisecond)))}
+		if same && i > 0 {
+			m.takes = w.members[0].takes
+		}
+		if r.IntN(4) == 0 {
+			m.slots = 20
+		}
+		if w.tiers {
+			m.after = time.Duration(r.IntN(3)) * 400 * time.Millisecond
+		}
+		if w.failing && i > 0 && r.IntN(2) == 0 {
+			m.from = time.Duration(r.Int64N(int64(4 * time.Second)))
+			m.to = m.from + time.Duration(r.Int64N(int64(6*time.Second)))
+			m.fails = []error{&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, io.ErrUnexpectedEOF, nil}[r.IntN(3)]
+			m.status = []int{500, 502, 401}[r.IntN(3)]
+		}
+		w.members = append(w.members, m)
+		sum += m.rate
+	}
+	n := int(sum) * (4 + r.IntN(8)) / int(most)
+	burst := r.IntN(2) == 0
+	at := time.Duration(0)
+	for range n {
+		if !burst {
+			at += time.Duration(r.Int64N(2 * int64(time.Second) * most / sum))
+		}
+		q := worldRequest{at: at, maxWait: -1, cost: 1 + r.Int64N(most)}
+		if w.bounded && r.IntN(3) == 0 {
+			q.maxWait = time.Duration(r.Int64N(int64(5 * time.Second)))
+		}
+		if w.sticky {
+			q.key = strconv.Itoa(r.IntN(20))
+		}
+		w.requests = append(w.requests, q)
+	}
+	for range r.IntN(3) {
+		w.changes = append(w.changes, time.Duration(r.Int64N(int64(5*time.Second))))
+	}
+	return w
+}
+
+type worldKey struct{}
+
+func (m *worldMember) serve(start time.Time) http.RoundTripper {
+	return worldServer(func(req *http.Request) (*http.Response, error) {
+		if req.Body != nil {
+			defer req.Body.Close()
+		}
+		if now := time.Since(start); now >= m.from && now < m.to {
+			m.mu.Lock()
+			m.died++
+			m.mu.Unlock()
+			if m.fails != nil {
+				return nil, m.fails
+			}
+			return &http.Response{StatusCode: m.status, Body: http.NoBody, Request: req}, nil
+		}
+		m.mu.Lock()
+		m.sent = append(m.sent, req.Context().Value(worldKey{}).(int))
+		m.mu.Unlock()
+		time.Sleep(m.takes)
+		return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, nil
+	})
+}
+
+type worldServer func(*http.Request) (*http.Response, error)
+
+func (f worldServer) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// play plays a world, and returns what does not hold.
+func (w *world) play(t *testing.T) (faults []string) {
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
+	start := time.Now()
+	var members []pool.Member
+	for i, m := range w.members {
+		limits := []throttle.Limit{throttle.TokenBucket(m.rate, time.Second, throttle.Name("tokens"), throttle.Burst(10))}
+		if m.slots > 0 {
+			limits = append(limits, throttle.InFlight(m.slots))
+		}
+		tr := throttle.Must(throttle.New(m.serve(start), throttle.WithLimit(limits...), throttle.WithoutServerHints()))
+		members = append(members, pool.Member{Name: strconv.Itoa(i), Transport: tr, After: m.after})
+	}
+	var opts []pool.Option
+	if w.sticky {
+		opts = append(opts, pool.Sticky(func(r *http.Request) string { return r.Header.Get("Key") }, 300*time.Millisecond))
+	}
+	p := of(t, members, opts...)
+	rt := http.RoundTripper(p)
+	if w.retries {
+		rt = retry.NewClient(p).StandardClient().Transport
+	}
+	ends := make([]string, len(w.requests))
+	results := make([]int, len(w.requests))
+	when := make([]time.Duration, len(w.requests))
+	var all sync.WaitGroup
+	for i, q := range w.requests {
+		all.Go(func() {
+			time.Sleep(q.at)
+			ctx := throttle.ContextWithCost(context.WithValue(t.Context(), worldKey{}, i), q.cost, "tokens")
+			if q.maxWait >= 0 {
+				ctx = throttle.ContextWithMaxWait(ctx, q.maxWait)
+			}
+			req, _ := http.NewRequestWithContext(ctx, http.MethodPut, "http://api.example.com/v1", strings.NewReader("x"))
+			req.Header.Set("Key", q.key)
+			resp, err := rt.RoundTrip(req)
+			results[i]++
+			when[i] = time.Since(start)
+			_, rejected := throttle.RejectionOf(resp)
+			switch {
+			case errors.Is(err, throttle.ErrThrottled) || rejected:
+				ends[i] = "rejected"
+			case err != nil:
+				ends[i] = "error"
+			default:
+				ends[i] = strconv.Itoa(resp.StatusCode)
+				resp.Body.Close()
+			}
+		})
+	}
+	for _, at := range w.changes {
+		all.Go(func() {
+			time.Sleep(at)
+			_ = p.Set(members[:len(members)-1]...)
+			time.Sleep(time.Second)
+			_ = p.Set(members...)
+		})
+	}
+	last := w.requests[len(w.requests)-1].at
+	stop := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(53 * time.Millisecond):
+			}
+			synctest.Wait()
+			w.look(p, members, fault)
+		}
+	}()
+	if w.shutdown {
+		all.Go(func() {
+			time.Sleep(last + time.Millisecond)
+			if err := p.Shutdown(t.Context()); err != nil {
+				fault("Shutdown: %v", err)
+			}
+		})
+	}
+	all.Wait()
+	close(stop)
+	synctest.Wait()
+	w.check(p, members, ends, results, when, fault)
+	return faults
+}
+
+// look checks that nothing waits at a member that is in and could send it.
+func (w *world) look(p *pool.Pool, members []pool.Member, fault func(string, ...any)) {
+	s := p.Stats()
+	for _, of := range s.Members {
+		i, _ := strconv.Atoi(of.Name)
+		if of.Waiting == 0 || of.Out {
+			continue
+		}
+		free, tokens := true, 0.
+		for b := range members[i].Transport.Limiter().Buckets() {
+			if b.Limit == "tokens" {
+				tokens = b.Tokens
+			} else {
+				free = free && b.Tokens >= 1
+			}
+		}
+		if free && tokens >= 5.001 {
+			fault("%d requests wait at member %d, which has %v tokens", of.Waiting, i, tokens)
+		}
+	}
+}
+
+// check checks what holds in the end.
+func (w *world) check(p *pool.Pool, members []pool.Member, ends []string, results []int, when []time.Duration, fault func(string, ...any)) {
+	count := map[string]int{}
+	paid := make([]int64, len(members))
+	for i, end := range ends {
+		if count[end]++; results[i] != 1 {
+			fault("request %d has %d results", i, results[i])
+		}
+		if end == "rejected" && w.requests[i].maxWait < 0 && !w.shutdown {
+			fault("request %d, which may wait for as long as it takes, is rejected", i)
+		}
+		if q := w.requests[i]; !w.retries && end == "rejected" && q.maxWait >= 0 && when[i] > q.at+q.maxWait {
+			fault("request %d is rejected %v after the end of its MaxWait", i, when[i]-q.at-q.maxWait)
+		}
+	}
+	seen := make([]int, len(ends))
+	died := 0
+	for i, m := range w.members {
+		for _, n := range m.sent {
+			seen[n]++
+			paid[i] += w.requests[n].cost
+		}
+		died += m.died
+		s := members[i].Transport.Limiter().Limits()
+		if charged := s[0].Charged - s[0].Returned; m.died == 0 && int64(charged) != paid[i] {
+			fault("member %d was charged %d, and sent %d: %v %v", i, charged, paid[i], s, w.changes)
+		}
+		for _, li := range s {
+			if li.Waiting != 0 || li.InFlight != 0 {
+				fault("member %d: %v", i, li)
+			}
+		}
+	}
+	for i, n := range seen {
+		if n > 1 || n == 0 && ends[i] == "200" {
+			fault("request %d was answered %d times: %s", i, n, ends[i])
+		}
+	}
+	if died == 0 && count["200"]+count["rejected"] != len(ends) {
+		fault("no member has failed: %v", count)
+	}
+	if w.retries && count["200"]+count["rejected"] != len(ends) {
+		fault("with package retry: %v", count)
+	}
+	if !w.retries && count["error"]+count["500"]+count["502"]+count["401"] > died {
+		fault("%d have failed: %v", died, count)
+	}
+	if s := p.Stats(); s.Waiting != 0 || s.InFlight != 0 || !w.retries && s.Rejected != uint64(count["rejected"]) {
+		fault("%+v: %v", s, count)
+	}
+	if len(w.changes) == 0 && !w.failing && !w.tiers && !w.sticky && !w.bounded && len(seen) > 0 {
+		w.checkUse(when, fault)
+	}
+}
+
+// checkUse checks that a pool in which nothing happens uses what its limits allow.
+func (w *world) checkUse(when []time.Duration, fault func(string, ...any)) {
+	rate, costs, last, bursts := int64(0), int64(0), time.Duration(0), int64(0)
+	slow := time.Duration(0)
+	for _, m := range w.members {
+		if m.slots > 0 && float64(m.slots)/max(.001, m.takes.Seconds()) < 1.2*float64(m.rate) {
+			return
+		}
+		rate, bursts, slow = rate+m.rate, bursts+10, max(slow, m.takes)
+	}
+	for i, q := range w.requests {
+		costs += q.cost
+		last = max(last, when[i])
+	}
+	ideal := time.Duration(float64(max(0, costs-bursts)) / float64(rate) * float64(time.Second))
+	ideal = max(ideal, w.requests[len(w.requests)-1].at)
+	if allowed := time.Duration(float64(ideal)/.98) + slow + 700*time.Millisecond; last > allowed { // the last ones wait for 5 tokens of one member
+		fault("%d tokens at %d/s take %v, where %v is allowed", costs, rate, last, allowed)
+	}
+}
+
+// What pool.go and docs/guarantees.md promise holds in worlds drawn from seeds: each request has one result, none is lost that a member could
+// have sent, none waits where it could be sent, and limits are used. -seed plays one of them.
+func TestWorlds(t *testing.T) {
+	from, to := int64(0), int64(60)
+	if !testing.Short() {
+		to = 1500 // slow: 1,500 worlds
+	}
+	if *oneWorld >= 0 {
+		from, to = *oneWorld, *oneWorld+1
+	}
+	for seed := from; seed < to; seed++ {
+		synctest.Test(t, func(t *testing.T) {
+			w := drawWorld(rand.New(rand.NewPCG(uint64(seed), 56)))
+			if faults := w.play(t); len(faults) > 0 {
+				require.Fail(t, fmt.Sprintf("seed %d: %+v", seed, *w)[:200], "%d faults, the first: %s", len(faults), strings.Join(faults[:min(4, len(faults))], "\n"))
+			}
+		})
+	}
+}
