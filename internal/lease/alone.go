@@ -33,7 +33,7 @@ func (m *Leased) drawLocal(due, now meter.Instant, cost int64, waited bool) int6
 	m.drawn += cost
 	*m.spent += uint64(cost)
 	if m.owing {
-		m.owes(cost, now)
+		m.owesUpTo(m.mostOwedAlone(), cost, now)
 	}
 	return localCharge
 }
@@ -44,7 +44,7 @@ func (m *Leased) settleLocal(now meter.Instant, paid, cost int64) {
 	case cost < paid:
 		m.owe = max(0, m.owe-(paid-cost))
 	case m.owing || m.local == nil:
-		m.owes(cost-paid, now)
+		m.owesUpTo(m.mostOwedAlone(), cost-paid, now)
 	}
 }
 

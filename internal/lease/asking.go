@@ -90,21 +90,35 @@ func (m *Leased) sendBack(r store.Return, now meter.Instant) {
 	}
 }
 
-// owes records tokens that the store is to charge: at most the burst or n, and of a Bucket or a Pace at most the tokens of a minute.
-func (m *Leased) owes(tokens int64, now meter.Instant) {
-	if tokens <= 0 {
-		return
+// owes records tokens that the store is to charge.
+func (m *Leased) owes(tokens int64, now meter.Instant) { m.owesUpTo(m.mostOwed(), tokens, now) }
+
+func (m *Leased) owesUpTo(most, tokens int64, now meter.Instant) {
+	if tokens > 0 {
+		m.tell(now)
+		m.owe = max(m.owe, min(meter.AddCount(m.owe, tokens), most))
 	}
-	m.tell(now)
-	most := m.Most()
-	if b := &m.budget; m.promises() {
-		least := most
-		if b.Kind == store.Pace {
-			least = b.N
-		}
-		most = max(least, int64(min(float64(meter.MaxCount/2), float64(b.N)*float64(time.Minute)/float64(b.Per))))
+}
+
+// mostOwed returns the largest debt: the n of a window, and otherwise what comes in within a minute, or the burst or n if that is more.
+func (m *Leased) mostOwed() int64 {
+	least := m.Most()
+	if !m.promises() {
+		return least
 	}
-	m.owe = min(meter.AddCount(m.owe, tokens), most)
+	if m.budget.Kind == store.Pace {
+		least = m.budget.N
+	}
+	return max(least, int64(min(float64(meter.MaxCount/2), float64(m.budget.N)*float64(time.Minute)/float64(m.budget.Per))))
+}
+
+// mostOwedAlone returns the most that is owed of what was used in an outage: of a bucket, a part of the burst. What came in meanwhile would
+// have been lost besides.
+func (m *Leased) mostOwedAlone() int64 {
+	if m.budget.Kind == store.Bucket {
+		return max(1, m.Most()/int64(max(1, m.latest.processes)))
+	}
+	return m.mostOwed()
 }
 
 func (m *Leased) tell(since meter.Instant) { m.since = min(m.since, since) }

@@ -141,10 +141,10 @@ func TestADebtTakesWhatIsAtHandAndTheStoreGetsTheRest(t *testing.T) {
 	b.payable(1, false)
 	b.instant("it is reported", b.AskAt(b.now, Demand{}), b.now+20*ms)
 	p, _ := b.question(Demand{})
-	if p.Owe != 5 {
-		t.Errorf("owes %d, want the burst", p.Owe)
+	if p.Owe != 600 {
+		t.Errorf("owes %d, want what comes in within a minute", p.Owe)
 	}
-	if got := b.others(9); got.Left != -5 {
+	if got := b.others(9); got.Left != -600 {
 		t.Errorf("%v are left", got.Left)
 	}
 	b.Settle(id, b.now, 10, 7)
