@@ -26,6 +26,7 @@ type asking struct {
 	under  bool          // an ask is under way
 	asked  meter.Instant // when the latest ask was sent; meter.Never: none was
 	again  meter.Instant // no tokens are asked for before, because the store said so
+	vain   vain          // what could not be promised in time
 	spare  meter.Instant // no tokens are leased ahead before, because the store had too few
 	trip   time.Duration // the round trip to the store, as an average of the latest ones; 0: unknown
 	least  time.Duration // the fastest of the latest ones
@@ -64,6 +65,13 @@ const (
 	// released. So the store is asked again after this time, or this time for each process if that is longer.
 	recheckAfter, recheckEach = 5 * time.Second, 500 * time.Millisecond
 )
+
+// A vain is what a store could not promise before a deadline. Later, there is as much less time as there are more tokens, so only what other
+// processes give back changes that.
+type vain struct {
+	need         int64
+	until, again meter.Instant // the deadline; when to ask again for as much until then
+}
 
 // busy reports whether an ask is under way or needed to report something to the store.
 func (m *Leased) busy() bool { return m.under || m.since < meter.Never }
@@ -145,6 +153,8 @@ func (m *Leased) AskAt(now meter.Instant, d Demand) meter.Instant {
 	at := meter.AddInstant(m.since, tellAfter)
 	total := m.have + m.promised()
 	switch {
+	case d.First > total && d.Until <= m.vain.until && d.First-total >= m.vain.need:
+		at = min(at, max(m.again, m.vain.again))
 	case d.First > total:
 		at = min(at, m.again)
 	case d.All > total: // the tokens of the first request are available or promised
@@ -440,7 +450,10 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 	m.alone = alone{}
 	m.schedule()
 	m.holds.booked(now, p.Hold)
-	m.again = now
+	m.again, m.vain = now, vain{}
+	if p.Tokens < asked.Need && m.promises() && p.Wait > 0 && p.Hold == 0 && asked.Within > asked.Horizon {
+		m.vain = vain{asked.Need, meter.AddInstant(sent, int64(asked.Within)), meter.AddInstant(now, int64(m.recheck()))}
+	}
 	if p.Tokens < asked.Need || m.budget.Kind == store.Sliding && p.Wait > 0 {
 		wait := max(p.Wait, m.pause())
 		if m.competes() && m.rate.N < int64(m.latest.processes) {

@@ -269,6 +269,23 @@ func TestWhatARequestNeedsIsReservedWhole(t *testing.T) {
 	}
 }
 
+// Time does not help a request whose tokens come after its deadline: the deadline comes nearer as fast as they do. Another one may have them.
+func TestNothingIsAskedForInVain(t *testing.T) {
+	b := newBench(t, bucket(10, time.Second, 50))
+	b.others(50)
+	d := waitingOf(20, 1)
+	d.Until = b.now + second
+	if p, got := b.question(d); p.Need != 20 || got.Tokens != 0 || got.Wait != time.Second {
+		t.Errorf("asked %+v, got %+v", p, got)
+	}
+	b.instant("ask again", b.AskAt(b.now, d), b.now+int64(b.recheck()))
+	less, later := d, d
+	less.First = 19
+	later.Until++
+	b.instant("for less", b.AskAt(b.now, less), b.now+second)
+	b.instant("for a later deadline", b.AskAt(b.now, later), b.now+second)
+}
+
 func TestNextTokensAreAskedForBeforeTheLastIsDue(t *testing.T) {
 	b := newBench(t, bucket(100, time.Second, 1))
 	b.trip = ms
