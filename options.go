@@ -402,14 +402,10 @@ func (c *config) checkUnits() (faults []error) {
 	return faults
 }
 
-// checkCosts returns an error for each limit of a Transport that needs true costs or estimates, and gets none.
+// checkCosts returns an error for each limit of a Transport that needs true costs, and gets none.
 func (c *config) checkCosts() (faults []error) {
 	for i := range c.limits {
 		l := &c.limits[i]
-		if l.rule.Unit != "" && !l.costs() && !l.settled() && c.cost == nil && c.weights == nil {
-			faults = append(faults, fmt.Errorf("limit %q: ServerQuota needs a Cost, WithCost or WithWeights: each request costs 1 without; "+
-				"if contexts say the cost (ContextWithCost), set a Cost that returns what others cost", l.rule.Name))
-		}
 		if l.rule.Lowers && !l.settled() {
 			faults = append(faults, fmt.Errorf("limit %q: LearnCost needs a Settle, SettleJSON or SettleJSONFunc, from which it learns", l.rule.Name))
 		}

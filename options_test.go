@@ -78,7 +78,6 @@ func TestBadOptionIsNamedWithItsValue(t *testing.T) {
 		{limit(throttle.TokenBucket(1, time.Second, throttle.SettleJSON("/usage/total"))), []string{`SettleJSON: path "/usage/total"`}},
 		{limit(throttle.TokenBucket(1, time.Second, throttle.SettleJSON("a"), throttle.SettleJSONFunc(func(*http.Response, []int64) (int64, bool) { return 0, true }, "b"))), []string{"SettleJSONFunc: the limit already finds its costs in bodies"}},
 		{limit(throttle.TokenBucket(1, time.Second, throttle.LearnCost())), []string{`"bucket"`, "LearnCost needs a Settle, SettleJSON or SettleJSONFunc"}},
-		{limit(throttle.ServerQuota("tokens")), []string{`"tokens"`, "ServerQuota needs a Cost, WithCost or WithWeights"}},
 		{limit(throttle.ServerQuota("requests", unit)), []string{`ServerQuota("requests"): quotas of requests are kept without a limit`}},
 		{throttle.WithLimit(throttle.ServerQuota("tokens", unit), throttle.ServerQuota("Tokens", unit)), []string{`limit "Tokens": ServerQuota: its unit is that of limit "tokens"`}},
 		{throttle.WithRejectionResponse(nil), []string{"WithRejectionResponse(nil)"}},
