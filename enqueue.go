@@ -57,7 +57,7 @@ func (t *Transport) Enqueue(req *http.Request, handle ...*bridge.Handle) (*Ticke
 		handle[0].Member = (*member)(t)
 		return nil, nil
 	}
-	w, err := t.waiterOf(req)
+	w, err := t.asWaiter(req)
 	if err != nil {
 		return nil, err
 	}
@@ -73,8 +73,8 @@ func (t *Transport) Enqueue(req *http.Request, handle ...*bridge.Handle) (*Ticke
 	return &Ticket{limiter: t.limiter, waiter: w, decided: w.Claim.Done(), by: t, waits: waits}, nil
 }
 
-// waiterOf returns a request as one that waits. The error is one of Enqueue.
-func (t *Transport) waiterOf(req *http.Request) (*limiter.Waiter, error) {
+// asWaiter returns a request as one that waits. The error is one of Enqueue.
+func (t *Transport) asWaiter(req *http.Request) (*limiter.Waiter, error) {
 	if t.limiter.dry {
 		return nil, errDryTicket
 	}

@@ -23,7 +23,7 @@ func (m *member) Try(req *http.Request) (resp *http.Response, sent, unsent bool,
 }
 
 func (m *member) Prepare(req *http.Request, since time.Duration) (*limiter.Waiter, error) {
-	w, err := (*Transport)(m).waiterOf(req)
+	w, err := (*Transport)(m).asWaiter(req)
 	if err == nil {
 		w.Since = since
 	}

@@ -49,6 +49,7 @@ func (t *Transport) send(c *call, r *limiter.Request) (*http.Response, reach, er
 	}
 	resp, far, err := t.forward(c.req, r)
 	if err == nil && (resp == nil || !t.mayHint(c.req, resp, r.At)) { // it means nothing to any limit
+		t.takeBack(r)
 		return resp, far, nil
 	}
 	return t.exchange(c, r, resp, far, err)
@@ -79,8 +80,8 @@ func (t *Transport) exchange(c *call, r *limiter.Request, resp *http.Response, f
 	s.mayHint = s.err == nil && s.resp != nil && (!s.tracked || t.mayHint(c.req, s.resp, r.At))
 	t.learn(c, s.request(r), &s)
 	done = true
-	if s.kept != nil {
-		c.room = nil
+	if s.kept == nil {
+		t.takeBack(r)
 	}
 	return s.resp, s.far, s.err
 }

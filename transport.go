@@ -88,8 +88,8 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	if !t.byHost {
 		t.plain = t.plainCharges()
 	}
-	if n := len(t.limiter.own()); limiter.RoomFor(n) != nil {
-		t.rooms = &sync.Pool{New: func() any { return new(limiter.RoomFor(n)) }}
+	if limiter.NeedsRoom(len(t.limiter.own())) {
+		t.rooms = &sync.Pool{New: func() any { return new(limiter.ManyCharges) }}
 	}
 	t.connections.learn(base)
 	t.observer = t.limiter.observer
@@ -175,42 +175,32 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 func (t *Transport) roundTrip(req *http.Request) (resp *http.Response, far reach, err error) {
 	t.mustBeMade()
 	c := callOf(req)
-	defer func() {
-		if c.at != elsewhere {
-			t.leave(&c)
-		}
-	}()
+	defer t.leave(&c)
 	if t.isExempt(&c) {
 		t.exempted.Add(1)
 		c.at = elsewhere
-		return t.sendOn(req)
+		return t.sendOn(c.req)
 	}
 	asked, resp, far, err := t.arrive(&c)
 	if asked == nil {
 		return resp, far, err
 	}
-	w := asked.Waiter()
-	t.prepareToWait(&c, w)
+	w := t.waiterOf(&c, asked)
 	waits, err := t.enqueue(&c, w)
 	if waits {
-		if c.receipt != nil {
-			c.receipt.wait(queued{limiter: t.limiter, waiter: w})
-		}
-		//lint:ignore SA1019 http.Client sets Cancel with its Timeout
-		err = t.limiter.core.Await(req.Context(), req.Cancel, w)
+		err = t.await(&c, w)
 	}
-	if err != nil {
-		return t.turnAway(req, err, w.Rejected())
+	if err == nil {
+		return t.sendWaited(&c, w)
 	}
-	return t.sendWaited(&c, w)
+	return t.turnAway(c.req, err, w.Rejected())
 }
 
 // A call is a request on its way through a Transport, and what is known of it.
 type call struct {
 	req *http.Request
 	*overrides
-	at   stage
-	room *[]limiter.Charge // that its charges use; nil: they need none, or something else has it now
+	at stage
 }
 
 // callOf returns the call of a request that has arrived.
@@ -226,17 +216,13 @@ func (c *call) ended() error {
 func (t *Transport) arrive(c *call) (asked *limiter.Asked, resp *http.Response, far reach, err error) {
 	r := limiter.Request{User: t.user, Context: c.req.Context()}
 	if t.rooms != nil {
-		c.room = t.rooms.Get().(*[]limiter.Charge)
-		r.Use(*c.room)
+		t.lend(&r)
 	}
 	granted, rejected := false, false
 	if t.isHinted() {
 		granted, err = t.enterByGate(c, &r)
 	} else {
-		t.charge(c, &r, nil)
-		if err = c.ended(); err == nil {
-			granted, rejected, err = t.enter(c, &r)
-		}
+		granted, rejected, err = t.enter(c, &r)
 	}
 	switch {
 	case granted:
@@ -245,12 +231,19 @@ func (t *Transport) arrive(c *call) (asked *limiter.Asked, resp *http.Response, 
 		resp, far, err = t.turnAway(c.req, err, rejected)
 	default:
 		asked = r.Asked()
-	}
-	if c.room != nil {
-		t.rooms.Put(c.room)
-		c.room = nil
+		t.takeBack(&r)
 	}
 	return asked, resp, far, err
+}
+
+// lend gives a request room for its charges.
+func (t *Transport) lend(r *limiter.Request) { r.Use(t.rooms.Get().(*limiter.ManyCharges)) }
+
+// takeBack takes back the room for its charges that a request was given and that nothing else has by now.
+func (t *Transport) takeBack(r *limiter.Request) {
+	if room := r.Unused(); room != nil {
+		t.rooms.Put(room)
+	}
 }
 
 // A stage is where a request is when its RoundTrip returns or panics: it says who ends its flight.
@@ -280,8 +273,12 @@ func (t *Transport) isExempt(c *call) bool {
 // isHinted reports whether requests pass gates before they wait.
 func (t *Transport) isHinted() bool { return !t.noHints && t.limiter.core.HasHints.Load() }
 
-// enter grants a request if it can be sent immediately, and rejects it if it may not wait.
+// enter charges a request if it can be sent immediately, and rejects it if it may not wait.
 func (t *Transport) enter(c *call, r *limiter.Request) (granted, rejected bool, err error) {
+	t.charge(c, r, nil)
+	if err = c.ended(); err != nil {
+		return false, false, err
+	}
 	if c.longestWait(t.maxWait) != 0 {
 		return t.limiter.core.Now(r, nil), false, nil
 	}
@@ -315,6 +312,23 @@ func (t *Transport) accountOf(req *http.Request, host string, gate *quota.Key) s
 		return host
 	}
 	return host + " " + apart
+}
+
+// await waits until a request is granted, and lets its Receipt see that. In roundTrip, its arguments would be on the stack of what is called
+// there, too.
+func (t *Transport) await(c *call, w *limiter.Waiter) error {
+	if c.receipt != nil {
+		c.receipt.wait(queued{limiter: t.limiter, waiter: w})
+	}
+	//lint:ignore SA1019 http.Client sets Cancel with its Timeout
+	return t.limiter.core.Await(c.req.Context(), c.req.Cancel, w)
+}
+
+// waiterOf returns a request that was not granted as one that waits.
+func (t *Transport) waiterOf(c *call, asked *limiter.Asked) *limiter.Waiter {
+	w := asked.Waiter()
+	t.prepareToWait(c, w)
+	return w
 }
 
 // prepareToWait sets how a request waits.

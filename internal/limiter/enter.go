@@ -17,13 +17,7 @@ import (
 func (l *Core) Now(r *Request, gate *quota.Key) (ok bool) {
 	read := l.clock() // before the lock, for which others wait
 	l.mu.Lock()
-	now := l.atLocked(read)
-	if !l.isShutLocked(r.User) && (gate == nil || l.passKnownLocked(r, gate, now)) {
-		missing := false
-		if ok, missing = l.payLocked(r.Charges(), &r.Mark, r.User, now); !ok {
-			ok = l.payLaterLocked(r, gate, missing, now)
-		}
-	}
+	ok = l.payNowLocked(r, gate, l.atLocked(read))
 	l.mu.Unlock()
 	if ok && r.User.Granted {
 		l.tellNow(r)
@@ -31,9 +25,13 @@ func (l *Core) Now(r *Request, gate *quota.Key) (ok bool) {
 	return ok
 }
 
-// payLaterLocked is Now for a request that could not be paid at once. If it cannot be paid with the buckets that are missing either, Enqueue
-// rejects it, or passes its gate again.
-func (l *Core) payLaterLocked(r *Request, gate *quota.Key, missing bool, now meter.Instant) (ok bool) {
+// payNowLocked makes the charges of a request, and that of its gate, if they can be paid now. Otherwise Enqueue rejects it, or passes
+// its gate again and makes the buckets that are missing.
+func (l *Core) payNowLocked(r *Request, gate *quota.Key, now meter.Instant) (ok bool) {
+	if l.isShutLocked(r.User) || gate != nil && !l.passKnownLocked(r, gate, now) {
+		return false
+	}
+	ok, missing := l.payLocked(r.Charges(), &r.Mark, r.User, now)
 	if missing {
 		ok = l.makeAndPayLocked(r, now)
 	}

@@ -102,16 +102,22 @@ func (r *Request) AddByHost(li *bucket.Limit, host string, cost int64) {
 	c.Bucket, c.Key, c.Cost, c.byHost = li.Single, host, min(cost, meter.MaxCount), true
 }
 
-// RoomFor returns room for n charges and that of a gate; nil: a Request has room for them inside.
-func RoomFor(n int) []Charge {
-	if n < fewCharges {
-		return nil
-	}
-	return make([]Charge, 0, n+1)
-}
+// ManyCharges is room for the charges of a request with more limits than it has room for inside, which is used for one request after another.
+type ManyCharges [16]Charge
+
+// NeedsRoom reports whether ManyCharges are for requests with charges in n limits.
+func NeedsRoom(n int) bool { return n >= fewCharges && n < len(ManyCharges{}) }
 
 // Use has the request, which has no charges yet, use that room for them.
-func (r *Request) Use(room []Charge) { r.many = room[:0] }
+func (r *Request) Use(room *ManyCharges) { r.many = room[:0] }
+
+// Unused returns the room of a request that is over, and that no other one was made of; nil: it has none.
+func (r *Request) Unused() (room *ManyCharges) {
+	if cap(r.many) == len(room) {
+		room, r.many = (*ManyCharges)(r.many[:len(room)]), nil
+	}
+	return room
+}
 
 // AddAll adds charges that were made before, where there are none yet.
 func (r *Request) AddAll(charges []Charge) {

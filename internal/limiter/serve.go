@@ -49,11 +49,11 @@ func (l *Core) dueLocked(now meter.Instant) {
 // serveLocked ends a change: it rejects the requests that are too late, grants those that can go now, sets timers for the others, and
 // ends calls of Shutdown. If some requests are still to be checked, end continues.
 func (l *Core) serveLocked(now meter.Instant) {
-	rests := l.restsLocked(now)
-	if rests && l.armed == meter.Never && !l.leases.HasMarked() && len(l.drains) == 0 {
+	if l.restsLocked(now) && l.armed == meter.Never && !l.leases.HasMarked() && len(l.drains) == 0 {
 		return // as for most
 	}
-	for work := l.atOnce; !rests || l.leases.HasMarked(); rests = l.restsLocked(now) {
+	work := l.atOnce
+	for {
 		l.rejectLateLocked(now, &work)
 		l.elapseLocked(now, (max(0, work)+rejectionTake-1)/rejectionTake)
 		if !l.leases.HasMarked() {
@@ -69,15 +69,16 @@ func (l *Core) serveLocked(now meter.Instant) {
 
 // begin takes mu for a change, after all that time has decided before.
 func (l *Core) begin() (now meter.Instant) {
-	read := l.clock() // before the lock, for which others wait
 	l.mu.Lock()
-	for now = l.atLocked(read); !l.restsLocked(now); now = l.nowLocked() {
-		if l.elapseLocked(now, endsAtOnce); !l.hasEndedLocked(now) {
-			break
-		}
+	now = l.nowLocked()
+	if l.restsLocked(now) {
+		return now // as for most
+	}
+	for l.elapseLocked(now, endsAtOnce); l.hasEndedLocked(now); l.elapseLocked(now, endsAtOnce) {
 		l.mu.Unlock()
 		l.pause()
 		l.mu.Lock()
+		now = l.nowLocked()
 	}
 	return now
 }
@@ -89,9 +90,8 @@ func (l *Core) end() {
 		l.mu.Unlock()
 		l.pause()
 		l.mu.Lock()
-		now := l.nowLocked()
-		l.divideLocked(now)
-		l.serveLocked(now)
+		l.divideLocked(l.nowLocked())
+		l.serveLocked(l.now)
 	}
 	l.mu.Unlock()
 }
