@@ -33,10 +33,14 @@ func (c *Claim) Winner() *Waiter { return c.granted() }
 // Seal says that no more Waiters are added. It is called once.
 func (c *Claim) Seal() { c.drop() }
 
-// Close has no Waiter be granted from now on. It returns the one that is; nil: none.
+// Close has no Waiter be granted from now on. It returns the one that is, once all is noted of its grant; nil: none.
 func (c *Claim) Close() *Waiter {
 	c.take(closedClaim)
-	return c.granted()
+	w := c.granted()
+	if w != nil { // its Core claims the request before it charges it
+		<-c.done
+	}
+	return w
 }
 
 // closedClaim stands for the winner of a Claim that is closed.
