@@ -115,14 +115,14 @@ func TestRequestsThatWaitSeeThatAMemberIsOutOrBack(t *testing.T) {
 		var b batch
 		b.send(p, 600, t.Context(), http.MethodPost)
 		time.Sleep(time.Second)
-		servers[0].status = 502
+		servers[0].become(502, nil)
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
 		s := p.Stats()
 		assert.True(t, s.Members[0].Out)
 		assert.Equal(t, s.Waiting, s.Members[0].Waiting, "they keep their places there")
 		assert.LessOrEqual(t, s.Members[0].Sent, uint64(11+3+5))
-		servers[0].status = 0
+		servers[0].become(0, nil)
 		b.all.Wait()
 		assert.LessOrEqual(t, b.ends["502"], 3+5)
 		assert.Equal(t, 600, b.ends["502"]+b.ends["200"])
@@ -146,7 +146,7 @@ func TestNoneIsLostWhenAMemberBeginsToFail(t *testing.T) {
 			})
 		}
 		time.Sleep(time.Second)
-		servers[0].err = io.ErrUnexpectedEOF
+		servers[0].become(0, io.ErrUnexpectedEOF)
 		all.Wait()
 		assert.Zero(t, lost.Load())
 	})

@@ -23,6 +23,7 @@ import (
 
 // A server is the base of a member.
 type server struct {
+	mu     sync.Mutex // of status and err, if they change while requests are sent
 	takes  time.Duration
 	status int
 	header http.Header
@@ -33,22 +34,36 @@ type server struct {
 
 func (s *server) RoundTrip(req *http.Request) (*http.Response, error) {
 	s.sent.Add(1)
+	_, fails := s.now()
 	if req.Body != nil {
-		if s.err == nil {
+		if fails == nil {
 			n, _ := io.Copy(io.Discard, req.Body)
 			s.read.Add(n)
 		}
 		req.Body.Close()
 	}
-	if s.err != nil {
-		return nil, s.err
+	if fails != nil {
+		return nil, fails
 	}
 	time.Sleep(s.takes)
-	status := s.status
+	status, _ := s.now()
 	if status == 0 {
 		status = 200
 	}
 	return &http.Response{StatusCode: status, Header: s.header, Body: http.NoBody, Request: req}, nil
+}
+
+func (s *server) now() (status int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.status, s.err
+}
+
+// become changes how the server responds, while requests are sent to it.
+func (s *server) become(status int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.status, s.err = status, err
 }
 
 func member(t testing.TB, name string, s *server, opts ...throttle.Option) pool.Member {
