@@ -29,12 +29,12 @@ func TestForgetServerReleasesWaitersOfEachLimitThatTakesReports(t *testing.T) {
 		forget string
 		before time.Duration // for which nothing is sent before another request waits
 	}{
-		"a quota":                    {throttle.ServerQuota("tokens"), nil, 200, empty, host, 0},
-		"a quota, ten minutes later": {throttle.ServerQuota("tokens"), nil, 200, empty, host, 10 * time.Minute},
-		"a quota that refuses":       {throttle.ServerQuota("tokens"), nil, 429, asks, host, 10 * time.Minute},
-		"a quota of an account":      {throttle.ServerQuota("tokens", throttle.Key(throttle.ByHeader("Tenant"))), nil, 200, empty, host, 10 * time.Minute},
-		"a quota beside a key":       {throttle.ServerQuota("tokens"), []throttle.Option{throttle.WithLimit(throttle.TokenBucket(100, time.Second, throttle.Key(tenant)))}, 200, empty, host + " acme", 0},
-		"an account by its name":     {throttle.ServerQuota("tokens", throttle.Key(tenant)), nil, 200, empty, host + " acme", 0},
+		"a quota":                    {throttle.ServerQuota("tokens", ten), nil, 200, empty, host, 0},
+		"a quota, ten minutes later": {throttle.ServerQuota("tokens", ten), nil, 200, empty, host, 10 * time.Minute},
+		"a quota that refuses":       {throttle.ServerQuota("tokens", ten), nil, 429, asks, host, 10 * time.Minute},
+		"a quota of an account":      {throttle.ServerQuota("tokens", ten, throttle.Key(throttle.ByHeader("Tenant"))), nil, 200, empty, host, 10 * time.Minute},
+		"a quota beside a key":       {throttle.ServerQuota("tokens", ten), []throttle.Option{throttle.WithLimit(throttle.TokenBucket(100, time.Second, throttle.Key(tenant)))}, 200, empty, host + " acme", 0},
+		"an account by its name":     {throttle.ServerQuota("tokens", ten, throttle.Key(tenant)), nil, 200, empty, host + " acme", 0},
 		"a rate":                     {throttle.Adaptive(throttle.AIMD{}), nil, 429, asks, host, 0},
 		"a rate of an account":       {throttle.Adaptive(throttle.AIMD{}, throttle.Key(tenant)), nil, 429, asks, host + " acme", 0},
 		"slots":                      {throttle.AdaptiveInFlight(throttle.Concurrency{}), nil, 429, asks, host, 0},
@@ -95,7 +95,7 @@ func TestAServerQuotaLearnsAgainAfterForgetServer(t *testing.T) {
 				resp.StatusCode = 429
 			}
 			return resp, nil
-		}), throttle.WithLimit(throttle.ServerQuota("tokens", throttle.Cost(func(*http.Request) int64 { return 10 })))))
+		}), throttle.WithLimit(throttle.ServerQuota("tokens", ten))))
 		get := func(n int) time.Duration {
 			start := time.Now()
 			for range n {

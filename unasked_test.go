@@ -62,13 +62,16 @@ func (s *pressed) rest(d time.Duration) {
 	s.accepted, s.last = s.accepted+d, s.last+d
 }
 
+// ten is what each request costs.
+var ten = throttle.Cost(func(*http.Request) int64 { return 10 })
+
 var learning = map[string][]throttle.Option{
 	"hints":        nil,
 	"adaptive":     {throttle.WithAdaptive()},
 	"in flight":    {throttle.WithAdaptiveInFlight()},
 	"both":         {throttle.WithAdaptive(), throttle.WithAdaptiveInFlight()},
 	"own limit":    {throttle.WithLimit(throttle.TokenBucket(100, time.Second))},
-	"server quota": {throttle.WithLimit(throttle.ServerQuota("tokens")), throttle.WithServerHints(headers.OpenAI)},
+	"server quota": {throttle.WithLimit(throttle.ServerQuota("tokens", ten)), throttle.WithServerHints(headers.OpenAI)},
 }
 
 // In 30 days, a server accepts requests, accepts few or none, asks for waits or does not, and is not used. No request waits for longer than

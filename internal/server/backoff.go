@@ -3,7 +3,11 @@
 // It has no lock and no clock.
 package server
 
-import "github.com/httpthrottle/throttle/internal/meter"
+import (
+	"math"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
 
 const (
 	second = int64(1e9)
@@ -20,11 +24,14 @@ const (
 // A Backoff bounds the waits of an account that no server has asked for. Such waits are guesses, and arithmetic about what is not known
 // could make one of them last for days.
 //
-// Its time stands still while the client rests, which means that it has nothing to send: that shows nothing of the server.
+// Its time stands still while the client rests, which means that it has nothing to send: that shows nothing of the server. And a gap is
+// as long as the server has shown, up to the last request in it that was not accepted, or as one before: otherwise a wait would make the
+// next one three times as long.
 type Backoff struct {
 	last  meter.Instant // when the last request was sent; -1: none was
 	since meter.Instant // when the last accepted request was sent, or else the first request; later by the rests since
-	gap   int64         // the longest time lately between two accepted requests
+	gap   int32         // the longest time lately between two accepted requests, in seconds
+	shut  int32         // from since to the request before the last one, in seconds
 }
 
 // NewBackoff returns the Backoff of an account of which nothing is known.
@@ -42,6 +49,7 @@ func (b *Backoff) Sent(now meter.Instant, waited bool) (rested int64) {
 		rested = max(0, now-b.last)
 		b.since += rested
 	}
+	b.shut = inSeconds(b.last - b.since)
 	b.last = max(b.last, now)
 	return rested
 }
@@ -49,18 +57,21 @@ func (b *Backoff) Sent(now meter.Instant, waited bool) (rested int64) {
 // Accepted takes an accepted request that was sent then.
 func (b *Backoff) Accepted(sent meter.Instant) {
 	if d := sent - b.since; d > 0 {
-		b.gap, b.since = max(d, b.gap-d/gapMemory), sent
+		b.gap = max(min(inSeconds(d), max(b.gap, b.shut)), b.gap-inSeconds(d/gapMemory))
+		b.since = sent
 	}
 }
 
 // Learn takes that requests are accepted that far apart, as was learned before.
-func (b *Backoff) Learn(gap int64) { b.gap = max(b.gap, gap) }
+func (b *Backoff) Learn(gap int64) { b.gap = max(b.gap, inSeconds(gap)) }
 
 // Most returns the longest wait after the last request: the longest of a minute, a third of the time for which nothing has been accepted,
 // and three times the longest gap lately between two accepted requests.
 func (b *Backoff) Most() int64 {
-	return max(Longest, (b.last-b.since)/darkPart, min(b.gap, meter.Never/(2*gapTimes))*gapTimes)
+	return max(Longest, (b.last-b.since)/darkPart, int64(b.gap)*second*gapTimes)
 }
+
+func inSeconds(d int64) int32 { return int32(max(0, min(d/second, math.MaxInt32))) }
 
 // Until returns the end of a wait of the n-th request from now that no server has asked for: at, but no later than n times Most after the
 // last request.
