@@ -51,8 +51,7 @@ type worldMember struct {
 
 	mu   sync.Mutex
 	sent []int // requests that it answered well, in that order
-	cost int64
-	died int // requests that failed here
+	died int   // requests that failed here
 }
 
 type worldRequest struct {
