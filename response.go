@@ -255,12 +255,6 @@ func (q *sampler) place(host string) *atomic.Int64 {
 	return &q[(first*odd^last)*odd>>(64-6)]
 }
 
-// le64 returns the first eight bytes of s as a number.
-func le64(s string) uint64 {
-	_ = s[7]
-	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 | uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
-}
-
 // readHints returns the hints in the headers of a response, nil if there are none, and a bodyHints if its body may have more.
 func (t *Transport) readHints(c *call, resp *http.Response) (*quota.Hints, *bodyHints) {
 	if resp == nil || t.noHints && resp.StatusCode < 400 {
