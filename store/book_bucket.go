@@ -49,8 +49,9 @@ func (s *bucketState) advance(c *Call, now int64) {
 // owe charges tokens. What is not there is a debt.
 func (s *bucketState) owe(c *Call) {
 	s.remember()
-	there := min(c.Owe*s.per, max(0, s.level))
-	more := min(c.Owe*s.per-there, max(0, c.Owed-s.debt))
+	owed := mulSat(c.Owe, s.per)
+	there := min(owed, max(0, s.level))
+	more := min(owed-there, max(0, c.Owed-s.debt))
 	s.debt += more
 	s.level -= there + more
 }

@@ -43,7 +43,7 @@ func (r *ruling) govern(c *Call, now int64) (changed bool) {
 // allows.
 func (c *Call) follow(r rule) {
 	c.differs = true
-	c.Owed = min(mostUnits, c.Owed/c.Per*r.per)
+	c.Owed = min(mostUnits, mulSat(c.Owed/c.Per, r.per))
 	c.Horizon = min(mulSat(c.Horizon/c.N*c.Tick/r.tick, r.n), mostUnits)
 	c.Ticks = min(c.Ticks*c.Tick/r.tick, mostUnits/r.n)
 	if mulSat(c.Due, r.per) > r.full {
