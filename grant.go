@@ -57,8 +57,8 @@ func (g *Grant) Done() {
 
 // Settle corrects the charge in the limit of that name to the true cost, which may be 0. Overcharged tokens go back to the bucket
 // immediately and may release waiters. An undercharge becomes debt, which is at most the burst of a [TokenBucket], the n of a
-// window, or one minute's worth of a [Pace] (but at least n), an [Adaptive] limit or a [Shared] TokenBucket (but at least the burst). A charge is corrected where it was made:
-// nothing is returned if its window has ended or its bucket has been full since, and there is no debt in a window that has ended.
+// window, or one minute's worth of a [Pace] (but at least n), an [Adaptive] limit or a [Shared] TokenBucket (but at least the burst).
+// A charge is corrected where it was made: nothing is returned if its window has ended or its bucket has been full since, and there is no debt in a window that has ended.
 //
 // It is an error without effect if there is no such limit, if it is [InFlight], if nothing was charged there or the charge was
 // given back, if it was settled before, or if cost is negative.
@@ -183,7 +183,8 @@ func (r *Receipt) wait(at queued) {
 	r.waits = append(r.waits, at)
 }
 
-// Waiting returns what the request waits for. In a pool, that is at one of the members by which it may be sent first. It reports false if the request does not wait, or not yet.
+// Waiting returns what the request waits for; in a pool, at the member that is expected to send it first. It reports false if the
+// request does not wait, or not yet.
 func (r *Receipt) Waiting() (Waiting, bool) {
 	r.mu.Lock()
 	all := r.waits

@@ -160,7 +160,7 @@ func AdaptiveInFlight(c Concurrency, opts ...LimitOption) Limit {
 // ServerQuota is a limit that the server sets, in a unit in which requests differ, such as tokens, points or bytes: its size, its
 // balance and its refill are those that responses report, and it is charged what a request costs. [Cost] estimates that before the
 // request is sent, and [SettleJSON], [SettleJSONFunc] or [Settle] find its true cost. It needs
-// server hints. Several units are several limits; quotas of requests need none.
+// server hints. Each unit needs a limit of its own; quotas of requests need none.
 //
 // The unit is the word by which the server's headers name the quota: "tokens" for x-ratelimit-remaining-tokens, and "graphql" for the
 // points of GitHub's and Shopify's GraphQL. A quota counts in the limit with the longest unit that its name contains, so beside

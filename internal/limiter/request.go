@@ -111,7 +111,7 @@ func NeedsRoom(n int) bool { return n >= fewCharges && n < len(ManyCharges{}) }
 // Use has the request, which has no charges yet, use that room for them.
 func (r *Request) Use(room *ManyCharges) { r.many = room[:0] }
 
-// Unused returns the room of a request that is over, and that no other one was made of; nil: it has none.
+// Unused returns the room of a request that has ended and was not copied to another one; nil: it has none.
 func (r *Request) Unused() (room *ManyCharges) {
 	if cap(r.many) == len(room) {
 		room, r.many = (*ManyCharges)(r.many[:len(room)]), nil

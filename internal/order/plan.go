@@ -39,7 +39,7 @@ func (o *Order) Ahead(w *Waiter, now Instant) (ahead []int64, alike bool) {
 	return x.total, x.line.isAlike(w)
 }
 
-// isAlike reports whether all requests of a line cost the same as w at each point.
+// isAlike reports whether each request of a line costs as much as w at each point.
 func (ln *line) isAlike(w *Waiter) bool {
 	for _, q := range ln.queues {
 		n := int64(1)
