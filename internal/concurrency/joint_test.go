@@ -109,7 +109,7 @@ func TestVisitsFollowTheLatencyOfNow(t *testing.T) {
 // Clients whose clocks agree roughly share a server better than those whose clocks have nothing to do with each other. How well
 // depends on when they start in a period, so these are means of several times of day.
 func TestClientsWithTheSameClockEmptyTheQueueTogether(t *testing.T) { // slow: two scenes on three clocks, at six times of day
-	for _, c := range []struct {
+	scenes := []struct {
 		scene     string
 		near      float64
 		p99, jain float64
@@ -117,7 +117,11 @@ func TestClientsWithTheSameClockEmptyTheQueueTogether(t *testing.T) { // slow: t
 	}{
 		{"2 busy clients", 0.1, 1.6, 0.9, 0.05},
 		{"four busy clients, 8 s apart", 0.01, 1.9, 0.82, -0.05},
-	} {
+	}
+	if testing.Short() {
+		scenes = scenes[:1]
+	}
+	for _, c := range scenes {
 		all := append(flight.Scenes(), flight.Unseen()...)
 		s := all[slices.IndexFunc(all, func(s flight.Scene) bool { return s.Name == c.scene })]
 		figures := func(apart float64) (mean flight.Figures) {
