@@ -11,7 +11,7 @@ export GO
 check: ## vet and the short tests of this module, without the examples: less than a minute
 	@.ci/test check
 
-test: ## vet and the short tests of every package except those with SDKs, and the examples: about 4 minutes once the dependencies are compiled
+test: ## vet and the short tests of every package but those whose dependencies take minutes to compile, and the examples
 	@.ci/test test
 
 race: ## the short tests with the race detector
