@@ -21,7 +21,9 @@ import (
 
 // Responses that cost nothing.
 func unmodifiedIsFree(base http.RoundTripper) (*throttle.Transport, error) {
-	free := func(_ *http.Request, resp *http.Response) (int64, bool) { return 0, resp.StatusCode == http.StatusNotModified }
+	free := func(_ *http.Request, resp *http.Response) (int64, bool) {
+		return 0, resp.StatusCode == http.StatusNotModified
+	}
 	return throttle.New(base, throttle.WithLimit(
 		throttle.FixedWindow(5000, time.Hour, throttle.Name("hourly"), throttle.Settle(free))))
 }
