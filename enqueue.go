@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/httpthrottle/throttle/internal/bridge"
 	"github.com/httpthrottle/throttle/internal/limiter"
@@ -47,23 +48,21 @@ func (t *Transport) tryRoundTrip(req *http.Request) (resp *http.Response, sent b
 // Enqueue takes a place in the queue for a request, with its costs and its keys, and behind what its server has asked for.
 // [Ticket.RoundTrip] sends it; until then, its body is not touched. A rejection is not an error here, because Ticket.RoundTrip returns it.
 // The error is the cause of a context that has ended, says why there is no rate for a key, or that the Transport has [WithDryRun], under
-// which no request waits.
-//
-// A Handle is for package pool; nil has no effect. To have a request wait at several Transports, use that package.
-func (t *Transport) Enqueue(req *http.Request, handle ...*bridge.Handle) (*Ticket, error) {
+// which no request waits. To have a request wait at several Transports, use package pool.
+func (t *Transport) Enqueue(req *http.Request) (*Ticket, error) {
 	t.mustBeMade()
-	if len(handle) == 1 && handle[0] != nil {
+	if m := bridge.Asked(req); m != nil { // package pool asks
 		t.pooled.Store(true)
-		handle[0].Member = (*member)(t)
+		*m = (*member)(t)
 		return nil, nil
 	}
 	w, err := t.asWaiter(req)
 	if err != nil {
 		return nil, err
 	}
-	w.Claim = limiter.NewClaim() // which leaves a rejection to Ticket.RoundTrip
+	w.Claim = limiter.NewClaim(time.Time{}) // which leaves a rejection to Ticket.RoundTrip
 	defer w.Claim.Seal()
-	waits, err := t.limiter.core.EnqueueClaimed(req.Context(), w)
+	waits, err := t.limiter.core.EnqueueClaimed(req.Context(), w, nil)
 	if err != nil {
 		return nil, err
 	}

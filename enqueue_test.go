@@ -213,17 +213,17 @@ func sendClaimed(t *testing.T, by []*throttle.Transport, c *claimed) (sent int) 
 	defer cancel()
 	req, err := http.NewRequestWithContext(throttle.ContextWithCost(ctx, c.cost, "tokens"), http.MethodGet, "http://api.example.com/", nil)
 	assert.NoError(t, err)
-	claim := limiter.NewClaim()
+	claim := limiter.NewClaim(time.Now())
 	members, waiters, waits := make([]bridge.Member, len(c.where)), make([]*limiter.Waiter, len(c.where)), make([]bool, len(c.where))
 	for i, j := range c.where {
-		var h bridge.Handle
-		_, err := by[j].Enqueue(nil, &h)
+		ask, member := bridge.Ask()
+		_, err := by[j].Enqueue(ask)
 		assert.NoError(t, err)
-		members[i] = h.Member
-		waiters[i], err = members[i].Prepare(req, 0)
+		members[i] = *member
+		waiters[i], err = members[i].Prepare(req)
 		assert.NoError(t, err)
 		waiters[i].Claim = claim
-		waits[i], err = members[i].Core().EnqueueClaimed(ctx, waiters[i])
+		waits[i], err = members[i].Core().EnqueueClaimed(ctx, waiters[i], nil)
 		assert.NoError(t, err)
 	}
 	claim.Seal()

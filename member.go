@@ -22,13 +22,7 @@ func (m *member) Try(req *http.Request) (resp *http.Response, sent, unsent bool,
 	return resp, sent, err != nil && t.isUnsent(req, far, err), err
 }
 
-func (m *member) Prepare(req *http.Request, since time.Duration) (*limiter.Waiter, error) {
-	w, err := (*Transport)(m).asWaiter(req)
-	if err == nil {
-		w.Since = since
-	}
-	return w, err
-}
+func (m *member) Prepare(req *http.Request) (*limiter.Waiter, error) { return (*Transport)(m).asWaiter(req) }
 
 func (m *member) PrepareAsk(ask any) (*limiter.Waiter, error) {
 	of := ask.(Ask)

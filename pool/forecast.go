@@ -32,8 +32,7 @@ func (p *Pool) Forecast(ask throttle.Ask, n int) (throttle.Forecast, error) {
 		}
 		w, err := m.by.PrepareAsk(ask)
 		if err == nil {
-			w.Door = m.door
-			err = m.by.Core().Stand(w)
+			err = m.by.Core().Stand(w, m.door)
 		}
 		if err != nil {
 			faults = append(faults, fmt.Errorf("pool: member %q: %w", m.Name, err))

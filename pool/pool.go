@@ -85,7 +85,7 @@ func Sticky(key func(*http.Request) string, within time.Duration) Option {
 	}
 }
 
-// New returns a Pool of some members. The error names everything that is wrong with them and with the options.
+// New returns a Pool of some members. The error names everything that is wrong with them and with the options; then there is no Pool.
 func New(members []Member, opts ...Option) (*Pool, error) {
 	p := &Pool{began: time.Now(), drained: make(chan struct{})}
 	var faults []error
@@ -133,13 +133,22 @@ func check(members []Member) error {
 	if n := len(members); n < 1 || n > mostMembers {
 		faults = append(faults, fmt.Errorf("pool: %d members: there must be 1 to %d", n, mostMembers))
 	}
-	names, transports := map[string]bool{}, map[*throttle.Transport]bool{}
+	names, transports, limiters := map[string]bool{}, map[*throttle.Transport]bool{}, map[*throttle.Limiter]string{}
 	for i, m := range members {
 		switch {
 		case m.Transport == nil:
 			faults = append(faults, fmt.Errorf("pool: member %d (%q): the Transport is nil", i, m.Name))
 		case transports[m.Transport]:
 			faults = append(faults, fmt.Errorf("pool: member %d (%q): another member has this Transport", i, m.Name))
+		default:
+			l := m.Transport.Limiter()
+			if other, ok := limiters[l]; ok {
+				faults = append(faults, fmt.Errorf("pool: member %q: member %q has this Limiter, too: give each member limits of its own", m.Name, other))
+			}
+			if l.Stats().DryRun {
+				faults = append(faults, fmt.Errorf("pool: member %q: its Transport has WithDryRun, under which no request waits: remove the option", m.Name))
+			}
+			limiters[l] = m.Name
 		}
 		if names[m.Name] {
 			faults = append(faults, fmt.Errorf("pool: member %d: another member has the name %q", i, m.Name))

@@ -358,6 +358,15 @@ pool: member "c": Weight -1 is negative
 pool: member "c": After -1ns is negative`)
 	_, err = pool.New([]pool.Member{{Name: "a", Transport: m.Transport, Weight: 1_000_001}})
 	require.EqualError(t, err, `pool: member "a": Weight 1000001 is more than 1000000`)
+	one := m.Transport.Limiter()
+	shared, err := throttle.New(&server{}, throttle.WithLimiter(one))
+	require.NoError(t, err)
+	dry := member(t, "dry", &server{}, throttle.WithDryRun())
+	p, err := pool.New([]pool.Member{m, dry, {Name: "b", Transport: shared}})
+	require.EqualError(t, err, `pool: member "dry": its Transport has WithDryRun, under which no request waits: remove the option
+pool: member "b": member "a" has this Limiter, too: give each member limits of its own`)
+	_, err = (&http.Client{Transport: p}).Post("http://api.example.com", "", strings.NewReader("x"))
+	require.ErrorContains(t, err, "pool: there is no Pool: make it with New, and look at the error of that")
 	_, err = pool.New([]pool.Member{m}, nil, pool.Sticky(nil, 0), pool.Sticky(func(*http.Request) string { return "" }, -1))
 	require.EqualError(t, err, `pool: an Option is nil
 pool: Sticky: the function is nil

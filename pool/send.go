@@ -18,6 +18,10 @@ import (
 // If a request has certainly not reached the server of a member, it is sent by another one, for which its body must be empty or have a
 // GetBody. The errors of all members are joined if none can be reached.
 func (p *Pool) RoundTrip(req *http.Request) (*http.Response, error) {
+	if p == nil || p.set.Load() == nil {
+		closeBody(req)
+		return nil, errUnmade
+	}
 	if !p.arrive() {
 		closeBody(req)
 		p.rejected.Add(1)
@@ -104,6 +108,7 @@ func closeBody(req *http.Request) {
 }
 
 var (
+	errUnmade  = errors.New("pool: there is no Pool: make it with New, and look at the error of that")
 	errLater   = errors.New("pool: bug: no member of the tier can send the request in time")
 	errChanged = errors.New("pool: bug: the members have changed")
 )

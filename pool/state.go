@@ -28,9 +28,9 @@ const (
 )
 
 func newState(m *Member) *state {
-	var h bridge.Handle
-	_, _ = m.Transport.Enqueue(nil, &h)
-	return &state{by: h.Member, door: h.Member.Core().NewDoor(outFor)}
+	req, by := bridge.Ask()
+	_, _ = m.Transport.Enqueue(req)
+	return &state{by: *by, door: (*by).Core().NewDoor(outFor)}
 }
 
 // ended notes how a request fared that the member has sent, and which has ended now.

@@ -36,7 +36,7 @@ type place struct {
 func (w *wait) wait(set *set) (by *member, resp *http.Response, unsent bool, err error) {
 	w.pool.waiting.Add(1)
 	defer w.pool.waiting.Add(-1)
-	w.claim = limiter.NewClaim()
+	w.claim = limiter.NewClaim(w.pool.began.Add(w.start))
 	var at *place
 	closes := true // a function of the user may panic
 	defer func() {
@@ -85,19 +85,20 @@ func (w *wait) wait(set *set) (by *member, resp *http.Response, unsent bool, err
 
 // enter has the request wait at a member, too.
 func (w *wait) enter(m member) {
-	waiter, err := m.by.Prepare(w.req, w.pool.now()-w.start)
+	waiter, err := m.by.Prepare(w.req)
 	if err != nil {
 		w.faults = append(w.faults, err)
 		return
 	}
 	waiter.Claim = w.claim
+	var door *limiter.Door
 	if w.tier.doors {
-		waiter.Door = m.door
+		door = m.door
 	}
 	if within := w.tier.within; within >= 0 && (waiter.MaxWait < 0 || within < waiter.MaxWait) {
 		waiter.MaxWait = within
 	}
-	waits, err := m.by.Core().EnqueueClaimed(w.req.Context(), waiter)
+	waits, err := m.by.Core().EnqueueClaimed(w.req.Context(), waiter, door)
 	if err != nil {
 		w.faults = append(w.faults, err)
 		return
@@ -164,7 +165,7 @@ func (w *wait) granted() *place {
 // mayGo reports whether a request that was granted may be sent: its member has neither been removed nor gone out meanwhile, unless the
 // request is its trial.
 func (w *wait) mayGo(at *place) bool {
-	return w.pool.set.Load().index(at.Transport) >= 0 && (at.waiter.Door == nil || !at.door.IsShut() || at.waiter.IsTrial())
+	return w.pool.set.Load().index(at.Transport) >= 0 && (!w.tier.doors || !at.door.IsShut() || at.waiter.IsTrial())
 }
 
 // first returns the place of a request that all members reject, at the one that could have sent it first; nil: no member has decided.

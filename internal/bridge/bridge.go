@@ -9,8 +9,20 @@ import (
 	"github.com/httpthrottle/throttle/internal/limiter"
 )
 
-// A Handle takes a Transport for a pool. It is a parameter of Transport.Enqueue, which sets the Member.
-type Handle struct{ Member Member }
+// Ask returns a request that asks a Transport for the Member that it is: Transport.Enqueue sets it, and takes no place for the request.
+func Ask() (*http.Request, *Member) {
+	m := new(Member)
+	req := &http.Request{}
+	return req.WithContext(context.WithValue(context.Background(), askKey{}, m)), m
+}
+
+// Asked returns what a request from Ask asks for; nil: it is another request.
+func Asked(req *http.Request) *Member {
+	m, _ := req.Context().Value(askKey{}).(*Member)
+	return m
+}
+
+type askKey struct{}
 
 // A Member is a Transport as a pool uses it. A request of a pool waits at several Members with a [limiter.Claim]: the pool passes the
 // Waiters from Prepare to their Cores, and the one that is granted to Send.
@@ -19,8 +31,8 @@ type Member interface {
 	User() *limiter.User
 	// Try is Transport.TryRoundTrip. unsent is that of Send.
 	Try(req *http.Request) (resp *http.Response, sent, unsent bool, err error)
-	// Prepare returns a request as one that waits, which arrived at the pool some time ago. The error is one of Transport.Enqueue.
-	Prepare(req *http.Request, since time.Duration) (*limiter.Waiter, error)
+	// Prepare returns a request as one that waits. The error is one of Transport.Enqueue.
+	Prepare(req *http.Request) (*limiter.Waiter, error)
 	// PrepareAsk is Prepare for requests with certain costs and keys, a throttle.Ask, for a forecast.
 	PrepareAsk(ask any) (*limiter.Waiter, error)
 	// Show has the Receipt of a request show that it waits, and for how much longer at least.

@@ -11,15 +11,16 @@ import (
 // A Claim is a request that waits in several Cores until the first of them grants it. The others never charge it: each Core claims it
 // under its own lock, before it pays. Refusals by some of the Cores are not reported, because the others may grant it.
 type Claim struct {
-	winner atomic.Pointer[Waiter]
-	open   atomic.Int64 // Waiters that may still be granted, and one more until Seal
-	closed atomic.Bool
-	done   chan struct{}
+	arrived time.Time // zero: when it comes to a Core
+	winner  atomic.Pointer[Waiter]
+	open    atomic.Int64 // Waiters that may still be granted, and one more until Seal
+	closed  atomic.Bool
+	done    chan struct{}
 }
 
-// NewClaim returns a Claim without a Waiter.
-func NewClaim() *Claim {
-	c := &Claim{done: make(chan struct{})}
+// NewClaim returns a Claim without a Waiter, of a request that arrived somewhere else before it came to a Core; the zero time: it did not.
+func NewClaim(arrived time.Time) *Claim {
+	c := &Claim{arrived: arrived, done: make(chan struct{})}
 	c.open.Store(1)
 	return c
 }
@@ -80,13 +81,20 @@ func (c *Claim) finish() {
 	}
 }
 
-// EnqueueClaimed is Enqueue for a request that waits in other Cores, too. The error is never a refusal: see Refuse. If Done is closed
-// because none can grant the request any more, this one does not either, and does not refuse it: the owner may have acted on that.
-func (l *Core) EnqueueClaimed(ctx context.Context, w *Waiter) (waits bool, err error) {
-	w.decided = w.Claim.done
-	if w.Door != nil {
-		w.charges = append(w.charges, Charge{Bucket: w.Door.bucket, Cost: 1})
+// arrivalOf returns when the request of w arrived, which has come to a Core now.
+func (l *Core) arrivalOf(w *Waiter, now meter.Instant) meter.Instant {
+	if w.Claim == nil || w.Claim.arrived.IsZero() {
+		return now
 	}
+	return min(now, meter.Instant(w.Claim.arrived.Sub(l.Start)))
+}
+
+// EnqueueClaimed is Enqueue for a request that waits in other Cores, too, and at a Door; nil: at none. The error is never a refusal: see
+// Refuse. If Done is closed because none can grant the request any more, this one does not either, and does not refuse it: the owner may
+// have acted on that.
+func (l *Core) EnqueueClaimed(ctx context.Context, w *Waiter, at *Door) (waits bool, err error) {
+	w.decided = w.Claim.done
+	w.standAt(at)
 	if !w.Claim.join() {
 		w.verdict, w.at = left, meter.Never
 		return false, nil
@@ -137,7 +145,7 @@ func (l *Core) yieldLocked(w *Waiter, now meter.Instant) {
 // IsTrial reports whether a waiter that was granted is a trial of its Door.
 func (w *Waiter) IsTrial() bool {
 	for i := range w.in.Costs {
-		if w.Door != nil && w.bucketAt(i) == w.Door.bucket {
+		if isDoor(w.bucketAt(i)) {
 			return w.paid()[i] == 1
 		}
 	}

@@ -16,11 +16,11 @@ import (
 
 // claim enqueues a request of cost 1 in each Core, as one that may be granted by any of them.
 func claim(t *testing.T, maxWait time.Duration, cores ...*driven) (c *limiter.Claim, all []*limiter.Waiter) {
-	c = limiter.NewClaim()
+	c = limiter.NewClaim(time.Time{})
 	for _, l := range cores {
 		w := l.waiter(ask{})
 		w.Claim, w.MaxWait = c, maxWait
-		_, err := l.EnqueueClaimed(t.Context(), w)
+		_, err := l.EnqueueClaimed(t.Context(), w, nil)
 		require.NoError(t, err)
 		all = append(all, w)
 	}
@@ -129,7 +129,7 @@ func TestAClaimThatIsLeftIsDone(t *testing.T) {
 
 		late := l.waiter(ask{})
 		late.Claim, late.MaxWait = c, -1
-		waits, err := l.EnqueueClaimed(t.Context(), late)
+		waits, err := l.EnqueueClaimed(t.Context(), late, nil)
 		require.NoError(t, err)
 		require.False(t, waits, "it comes too late")
 		require.False(t, late.Rejected())
@@ -159,9 +159,9 @@ func TestAClaimIsDoneAfterAPanic(t *testing.T) {
 			l := drive(t, c.rule)
 			l.onGrant = func(limiter.Place, time.Duration) { panic("grant") }
 			l.onWait = func(limiter.Place, int64, time.Duration) { panic("wait") }
-			claimed, w := limiter.NewClaim(), l.waiter(c.ask)
+			claimed, w := limiter.NewClaim(time.Time{}), l.waiter(c.ask)
 			w.Claim = claimed
-			require.PanicsWithValue(t, c.panic, func() { _, _ = l.EnqueueClaimed(t.Context(), w) })
+			require.PanicsWithValue(t, c.panic, func() { _, _ = l.EnqueueClaimed(t.Context(), w, nil) })
 			if !c.won { // another Core may grant it
 				select {
 				case <-claimed.Done():

@@ -30,6 +30,19 @@ func (l *Core) NewDoor(every time.Duration) *Door {
 	return d
 }
 
+// standAt has a request wait at a Door, too; nil: it does not.
+func (w *Waiter) standAt(d *Door) {
+	if d != nil {
+		w.charges = append(w.charges, Charge{Bucket: d.bucket, Cost: 1})
+	}
+}
+
+// isDoor reports whether a bucket is that of a Door.
+func isDoor(b *bucket.Bucket) bool {
+	_, ok := b.Meter.(*doorMeter)
+	return ok
+}
+
 // IsShut reports whether only trials are let through.
 func (d *Door) IsShut() bool { return d.opens.Load() != 0 }
 

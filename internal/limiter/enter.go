@@ -145,7 +145,7 @@ func (l *Core) grantOrDenyAgainLocked(r *Request, behind, missing bool, why *Ref
 		return undecided
 	}
 	w := r.Waiter()
-	w.MaxWait, w.try = 0, true
+	w.MaxWait, w.try, w.arrived = 0, true, now
 	v := l.lineUpLocked(context.Background(), w, &arrival{}, now) // it grants no Try
 	l.serveLocked(now)
 	*why = *w.refusal
@@ -167,6 +167,7 @@ func (l *Core) Enqueue(ctx context.Context, w *Waiter) (waits bool, err error) {
 		l.end()
 		return false, err
 	}
+	w.arrived = l.arrivalOf(w, now)
 	var a arrival
 	switch {
 	case l.shutsOutLocked(w, now):
@@ -177,7 +178,7 @@ func (l *Core) Enqueue(ctx context.Context, w *Waiter) (waits bool, err error) {
 	default:
 		a.verdict = l.lineUpLocked(ctx, w, &a, now)
 	}
-	w.verdict, w.arrived, w.at = a.verdict, now-int64(w.Since), now
+	w.verdict, w.at = a.verdict, now
 	if a.verdict == waiting {
 		l.waitsLocked(w, &a, now)
 	}

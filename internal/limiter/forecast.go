@@ -89,6 +89,7 @@ func (l *Core) play(r *Request, w *Waiter) (*play, error) {
 	}
 	l.dueLocked(now)
 	p := &play{now: now, shut: l.isShutLocked(r.User), all: make(map[*bucket.Bucket]*stage)}
+	w.arrived = now
 	w.bind(context.Background(), l.deadlineAge, now)
 	p.in = order.Waiter{Rank: w.in.Rank, Last: meter.Never, Caller: w.in.Caller, Weight: max(1, w.in.Weight)}
 	for i := range charges {

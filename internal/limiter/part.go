@@ -100,12 +100,10 @@ func times(cost, n int64) int64 {
 	return cost * n
 }
 
-// Stand has a request be as one that would wait now, for Part and Alone, without taking a place. It makes the buckets that are missing. The
-// error is why there is no rate for a key, or that there is no room for another one.
-func (l *Core) Stand(w *Waiter) error {
-	if w.Door != nil {
-		w.charges = append(w.charges, Charge{Bucket: w.Door.bucket, Cost: 1})
-	}
+// Stand has a request be as one that would wait now at a Door, for Part and Alone, without taking a place. It makes the buckets that are
+// missing. The error is why there is no rate for a key, or that there is no room for another one.
+func (l *Core) Stand(w *Waiter, at *Door) error {
+	w.standAt(at)
 	now, rates, err := l.beginRated(w.charges)
 	defer l.end()
 	switch {
@@ -115,6 +113,7 @@ func (l *Core) Stand(w *Waiter) error {
 		return errNoRoom
 	}
 	clamp(w.charges)
+	w.arrived = now
 	w.bind(context.Background(), l.deadlineAge, now)
 	w.enter()
 	return nil

@@ -148,8 +148,7 @@ func (l *Core) Expect(u *User) {
 
 // shutsOutLocked rejects a request that arrived after Shutdown, and reports whether it did.
 func (l *Core) shutsOutLocked(w *Waiter, now meter.Instant) bool {
-	arrived := now - int64(w.Since)
-	before := func(shut bool, at meter.Instant) bool { return !shut || w.Since > 0 && arrived <= at }
+	before := func(shut bool, at meter.Instant) bool { return !shut || w.arrived < now && w.arrived <= at }
 	if !before(l.shut, l.shutAt) || !before(w.user.shut, w.user.shutAt) {
 		w.refusal = l.refusalOfShut(w.charges)
 		l.refusedLocked(w)

@@ -19,8 +19,6 @@ type Waiter struct {
 	MaxWait  time.Duration // negative: no bound
 	Gate     *quota.Key    // that it passes; nil: none
 	Claim    *Claim        // the request waits in other Cores, too; nil: it does not
-	Door     *Door         // at which it waits, too, if it has a Claim; nil: none
-	Since    time.Duration // how long ago it arrived, if that was before it came to this Core
 	Late     bool          // it passes the gate only if it has to wait
 
 	try     bool    // it never overtakes a waiter
@@ -109,7 +107,7 @@ func (w *Waiter) Take(r *Request) {
 	}
 	for i, cost := range w.in.Costs {
 		b := w.bucketAt(i)
-		if w.Door != nil && b == w.Door.bucket {
+		if w.Claim != nil && isDoor(b) {
 			continue // it pays nothing there
 		}
 		c := r.add()
@@ -181,10 +179,10 @@ type bounds struct {
 	respite  int64         // for how long it may wait for a response of a store, although expiry is earlier
 }
 
-// bind sets the bounds of a request, counted from its arrival, and its rank; see Options.DeadlineAge.
+// bind sets the bounds of a request, counted from w.arrived, and its rank; see Options.DeadlineAge.
 func (w *Waiter) bind(ctx context.Context, age time.Duration, now meter.Instant) {
 	b := &w.bounds
-	b.arrived, b.expiry, b.deadline = now-int64(w.Since), meter.Never, meter.Never
+	b.expiry, b.deadline = meter.Never, meter.Never
 	w.in.Rank = order.RankOf(b.arrived, w.Priority)
 	if w.MaxWait >= 0 {
 		b.expiry = meter.AddInstant(b.arrived, int64(w.MaxWait))
