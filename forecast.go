@@ -66,7 +66,7 @@ type Waiting struct {
 	Limit, Key string    // of the bucket that is the last to let it go, as far as is known
 	Since      time.Time // when the request began to wait
 	Due        time.Time // when it is expected to be sent, as by Ticket.Due; zero: that is not known
-	Least      bool      // others wait before it, too, at several members of a pool, so Due is the earliest possible time
+	Least      bool      // Due is the earliest possible time, as in a pool: no members, together, can send it before
 }
 
 // waiting returns what a request waits for, and reports whether it does; nil: it does not.

@@ -170,7 +170,7 @@ func (r *Receipt) file(l *Limiter, request *limiter.Request) *Grant {
 type queued struct {
 	limiter *Limiter
 	waiter  *limiter.Waiter
-	least   func() time.Duration // in a pool: for how long it will wait yet at least, as it may be sent by other members, too; nil: it is in none
+	least   func(alone time.Duration) time.Duration // see bridge.Member.Show; nil: it is in no pool
 }
 
 // wait records a request that waits. In a pool, it waits at other Limiters, too.
@@ -196,10 +196,14 @@ func (r *Receipt) Waiting() (Waiting, bool) {
 		}
 	}
 	if waits && all[0].least != nil {
-		if wait := all[0].least(); wait == math.MaxInt64 {
-			first.Due = time.Time{}
-		} else if due := time.Now().Add(wait); due.After(first.Due) {
-			first.Due, first.Least = due, true
+		now, alone := time.Now(), time.Duration(math.MaxInt64)
+		if !first.Due.IsZero() {
+			alone = first.Due.Sub(now)
+		}
+		if least := all[0].least(alone); least == math.MaxInt64 {
+			first.Due, first.Least = time.Time{}, false
+		} else {
+			first.Due, first.Least = now.Add(least), true
 		}
 	}
 	return first, waits

@@ -22,7 +22,9 @@ func (m *member) Try(req *http.Request) (resp *http.Response, sent, unsent bool,
 	return resp, sent, err != nil && t.isUnsent(req, far, err), err
 }
 
-func (m *member) Prepare(req *http.Request) (*limiter.Waiter, error) { return (*Transport)(m).asWaiter(req) }
+func (m *member) Prepare(req *http.Request) (*limiter.Waiter, error) {
+	return (*Transport)(m).asWaiter(req)
+}
 
 func (m *member) PrepareAsk(ask any) (*limiter.Waiter, error) {
 	of := ask.(Ask)
@@ -33,7 +35,7 @@ func (m *member) PrepareAsk(ask any) (*limiter.Waiter, error) {
 	return m.limiter.waiter(&r, noOverrides, &of), nil
 }
 
-func (m *member) Show(req *http.Request, w *limiter.Waiter, least func() time.Duration) {
+func (m *member) Show(req *http.Request, w *limiter.Waiter, least func(alone time.Duration) time.Duration) {
 	if receipt := overridesOf(req.Context()).receipt; receipt != nil {
 		receipt.wait(queued{m.limiter, w, least})
 	}

@@ -84,7 +84,7 @@ type Rejection struct {
 	// Wait is the time until the request could have been sent: exact with one limit and an empty queue, otherwise a lower bound;
 	// math.MaxInt64 if it can never be sent. For ReasonFinal, it is the time until one request asks the server again.
 	Wait time.Duration
-	// Least reports that Wait is the earliest that the members of a pool together could have sent the request.
+	// Least reports that Wait is a lower bound: no members of a pool, together, could have sent the request earlier.
 	Least bool
 	// MaxWait is the longest time that the request could have waited, counted from its arrival: by its MaxWait for
 	// ReasonNoTokens, ReasonMaxWait and ReasonHeld, by the deadline of its context for ReasonDeadline, and otherwise by the

@@ -190,7 +190,7 @@ func TestAWaitingRequestSaysWhatItWaitsFor(t *testing.T) {
 		requireWaiting := func(limit string, due time.Duration) {
 			w, ok := receipt.Waiting()
 			require.True(t, ok)
-			require.Equal(t, throttle.Waiting{Limit: limit, Since: start, Due: start.Add(due)}, w)
+			require.Equal(t, throttle.Waiting{Limit: limit, Since: start, Due: start.Add(due), Least: true}, w)
 		}
 		requireWaiting("of b", time.Minute)
 		b.Transport.Limiter().HoldAll(2 * time.Hour)

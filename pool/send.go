@@ -179,6 +179,6 @@ func (p *Pool) step(req *http.Request, set *set, tried []*state, t tier, start, 
 		}
 		rest, sum = rest&^(1<<i), sum-by.Weight
 	}
-	w := wait{pool: p, req: req, tried: tried, tier: t, start: start}
-	return w.wait(set)
+	w := wait{pool: p, set: set, req: req, tried: tried, tier: t, start: start}
+	return w.wait()
 }

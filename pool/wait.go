@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/limiter"
@@ -15,6 +16,7 @@ import (
 // A wait is a request that waits at several members.
 type wait struct {
 	pool   *Pool
+	set    *set
 	req    *http.Request
 	tried  []*state
 	tier   tier
@@ -33,7 +35,7 @@ type place struct {
 
 // wait waits until a member grants the request, and sends it. The error is errLater if none does in time, and there is another tier, and
 // errChanged if the request is to wait at other members.
-func (w *wait) wait(set *set) (by *member, resp *http.Response, unsent bool, err error) {
+func (w *wait) wait() (by *member, resp *http.Response, unsent bool, err error) {
 	w.pool.waiting.Add(1)
 	defer w.pool.waiting.Add(-1)
 	w.claim = limiter.NewClaim(w.pool.began.Add(w.start))
@@ -46,7 +48,7 @@ func (w *wait) wait(set *set) (by *member, resp *http.Response, unsent bool, err
 		w.leave(at)
 	}()
 	stay := w.tier.mask | w.tier.out
-	for i, m := range set.members {
+	for i, m := range w.set.members {
 		if stay.has(i) {
 			w.enter(m)
 		} else if w.tier.within >= 0 { // Shutdown of this member waits for the request, too
@@ -56,7 +58,7 @@ func (w *wait) wait(set *set) (by *member, resp *http.Response, unsent bool, err
 	}
 	w.rejectIfHopeless()
 	w.claim.Seal()
-	cause := w.await(set)
+	cause := w.await()
 	if cause != nil && cause != errChanged {
 		return nil, nil, false, cause
 	}
@@ -105,13 +107,13 @@ func (w *wait) enter(m member) {
 	}
 	w.places = append(w.places, place{m, waiter, waits})
 	if waits {
-		m.by.Show(w.req, waiter, w.least)
+		m.by.Show(w.req, waiter, w.showsLeast)
 	}
 }
 
 // await waits until the request is granted, or no member can grant it. The error is errChanged if it is to wait at other members, or why the
 // request has ended.
-func (w *wait) await(set *set) error {
+func (w *wait) await() error {
 	for {
 		var turned <-chan struct{}
 		if w.tier.doors && (w.tier.within >= 0 || len(w.tried) > 0) { // otherwise, it waits at all members
@@ -125,7 +127,7 @@ func (w *wait) await(set *set) error {
 		case <-w.claim.Done():
 			return nil
 		case <-turned:
-		case <-set.changed:
+		case <-w.set.changed:
 			w.claim.Close()
 			return errChanged
 		case <-w.req.Context().Done():
@@ -191,14 +193,11 @@ func (w *wait) leave(but *place) {
 
 // rejectIfHopeless rejects the request if all members together certainly cannot send it in time.
 func (w *wait) rejectIfHopeless() {
-	parts := 0.
+	patience := time.Duration(-1)
 	for i := range w.places {
-		at := &w.places[i]
-		if parts += at.by.Core().PartInTime(at.waiter); parts >= whole || w.claim.Winner() != nil {
-			return
-		}
+		patience = max(patience, w.places[i].by.Core().Patience(w.places[i].waiter))
 	}
-	if len(w.places) == 0 {
+	if patience < 0 || patience == math.MaxInt64 || w.mayBeSentBy(patience) || w.claim.Winner() != nil {
 		return
 	}
 	least := w.least()
@@ -207,22 +206,34 @@ func (w *wait) rejectIfHopeless() {
 	}
 }
 
-// whole is 1, less what is lost by rounding.
-const whole = 1 - 1e-9
+// mayBeSentBy reports whether it is not certain that the request is still waiting after some time.
+func (w *wait) mayBeSentBy(within time.Duration) bool {
+	return !w.isComplete() || mayBePaid(w.places, 1, within)
+}
+
+// isComplete reports whether the requests before this one wait nowhere where it does not, or whether that does not matter, because the next
+// tier is behind.
+func (w *wait) isComplete() bool { return w.tier.within >= 0 || len(w.places) == len(w.set.members) }
 
 // least returns for how long the request will wait yet at least: the members together cannot have sent it, and all before it, sooner.
-func (w *wait) least() time.Duration { return leastOf(w.places, 1) }
+func (w *wait) least() time.Duration {
+	if !w.isComplete() {
+		return 0
+	}
+	return leastOf(w.places, 1)
+}
+
+// showsLeast returns for how much longer the request will wait at least, if a member needs some time alone. If it is to wait for other
+// members later, they may send requests before this one meanwhile.
+func (w *wait) showsLeast(alone time.Duration) time.Duration {
+	if w.tier.within >= 0 {
+		return max(0, min(alone, w.start+w.tier.within-w.pool.now()))
+	}
+	return max(alone, w.least())
+}
 
 // leastOf is [wait.least] for the last of n requests like one that waits at some places.
 func leastOf(places []place, n int64) time.Duration {
-	sum := func(within time.Duration) (parts float64) {
-		for i := range places {
-			if parts += places[i].by.Core().Part(places[i].waiter, n, within); parts >= whole {
-				break
-			}
-		}
-		return parts
-	}
 	late := time.Duration(math.MaxInt64) // by then they can
 	for i := range places {
 		late = min(late, places[i].by.Core().Alone(places[i].waiter, n))
@@ -230,16 +241,49 @@ func leastOf(places []place, n int64) time.Duration {
 	switch {
 	case late == math.MaxInt64: // none can, or that is not known
 		return late
-	case sum(0) >= whole:
+	case mayBePaid(places, n, 0):
 		return 0
 	}
 	early := time.Duration(0) // until then they cannot
 	for late-early > 1 {
-		if at := early + (late-early)/2; sum(at) >= whole {
+		if at := early + (late-early)/2; mayBePaid(places, n, at) {
 			late = at
 		} else {
 			early = at
 		}
 	}
 	return late
+}
+
+// whole is 1, less what is lost by rounding.
+const whole = 1 - 1e-9
+
+// mayBePaid reports whether some members could together have paid for the last of n requests like one that waits there, and for all before it,
+// by some time from now on. They certainly could not if, in some limit that all of them have, what each could do of the work is together
+// less than what is before it at each member that could pay for it alone.
+func mayBePaid(places []place, n int64, within time.Duration) bool {
+	var all, one [8]limiter.Work
+	sums := all[:0]
+	for i := range places {
+		work := places[i].by.Core().Work(one[:0], places[i].waiter, n, within)
+		for j := range work {
+			if work[j].Done < whole {
+				work[j].All = math.Inf(1)
+			}
+		}
+		if i == 0 {
+			sums = append(sums, work...)
+			continue
+		}
+		both := sums[:0]
+		for _, sum := range sums {
+			for _, of := range work {
+				if of.Limit == sum.Limit {
+					both = append(both, limiter.Work{Limit: sum.Limit, All: min(sum.All, of.All), Done: sum.Done + of.Done})
+				}
+			}
+		}
+		sums = both
+	}
+	return !slices.ContainsFunc(sums, func(of limiter.Work) bool { return of.Done < of.All*whole })
 }

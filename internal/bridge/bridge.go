@@ -35,8 +35,8 @@ type Member interface {
 	Prepare(req *http.Request) (*limiter.Waiter, error)
 	// PrepareAsk is Prepare for requests with certain costs and keys, a throttle.Ask, for a forecast.
 	PrepareAsk(ask any) (*limiter.Waiter, error)
-	// Show has the Receipt of a request show that it waits, and for how much longer at least.
-	Show(req *http.Request, w *limiter.Waiter, least func() time.Duration)
+	// Show has the Receipt of a request show that it waits, and for how much longer at least, given how long a member needs alone.
+	Show(req *http.Request, w *limiter.Waiter, least func(alone time.Duration) time.Duration)
 	// Send sends a request that was granted, and reports whether it has certainly not reached the server although its context has not ended.
 	Send(req *http.Request, w *limiter.Waiter, waited bool) (resp *http.Response, unsent bool, err error)
 	// TurnAway returns what the caller gets for a Waiter that was refused.

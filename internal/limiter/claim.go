@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"context"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -162,19 +163,19 @@ func (l *Core) RejectClaimed(w *Waiter, wait time.Duration) {
 	if w.verdict != waiting {
 		return
 	}
-	alone, i := l.order.Plan(&w.in, now)
+	_, i := l.order.Plan(&w.in, now)
 	due := meter.AddInstant(now, int64(wait))
 	if reason := w.check(due, now, w.bucketAt(i)); reason != 0 {
 		l.rejectLocked(w, i, reason, due, now)
-		w.refusal.Least = due > alone
 	}
 }
 
-// Postpone has the refusal of a waiter say that the request could not have been sent before some time. It has no effect if it says so.
+// Postpone has the refusal of a waiter say that the request could not have been sent before some time, which is a lower bound.
 func (l *Core) Postpone(w *Waiter, wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if w.refusal != nil && wait > w.refusal.Wait {
-		w.refusal.Wait, w.refusal.Least = wait, true
+	if r := w.refusal; r != nil {
+		r.Wait = max(r.Wait, wait)
+		r.Least = r.Wait < math.MaxInt64
 	}
 }

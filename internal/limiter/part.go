@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/bucket"
@@ -9,41 +10,70 @@ import (
 	"github.com/httpthrottle/throttle/internal/order"
 )
 
-// This file is about how long requests wait that wait in several Cores. Each Core says what part of the work it could do by some time if it
-// had to do all of it alone. The work cannot be done before these parts add up to 1: that is the dual of the linear program that divides
-// the requests between the Cores, if the costs of a request are in the same proportion in all of them.
+// This file is about how long requests wait that wait in several Cores. Each Core says how much of the work before a request it could do
+// by some time if it had to do all of it. The request cannot be granted before these add up to all of the work: that is the dual of the
+// linear program that divides the requests between the Cores, if their costs are in the same proportion in all of them.
 
-// Part returns what part of the requests before w, of n requests like w, could be paid here by some time from now on if all of them
-// waited here alone; 1 at most. Where they wait in several Cores, the sum of the parts is below 1 as long as it is certain that some of
-// them cannot be granted.
-func (l *Core) Part(w *Waiter, n int64, within time.Duration) float64 {
+// A Work is what is granted before a request until it is, itself included, in one limit. The unit is what the request costs there.
+type Work struct {
+	Limit string  // "": any limit, because all requests cost the same as the request, so that it counts requests
+	All   float64 // if none of them is granted elsewhere
+	Done  float64 // of it by some time, if all of them wait for this Core alone
+}
+
+// Work appends the work before n requests like w that is done by some time from now on, by limit.
+func (l *Core) Work(all []Work, w *Waiter, n int64, within time.Duration) []Work {
+	if len(w.in.At) == 0 { // it was rejected before it was known where it would wait
+		return all
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.nowLocked()
-	return l.partLocked(w, n, meter.AddInstant(now, int64(within)), now)
+	by := meter.AddInstant(now, int64(within))
+	ahead, mosts, alike := l.order.Ahead(&w.in, now)
+	least, known := Work{Done: math.Inf(1)}, false
+	for i, cost := range w.in.Costs[:min(len(w.in.Costs), len(ahead))] {
+		p := w.in.Point(i)
+		if cost == 0 || p.Apart {
+			continue
+		}
+		total := meter.AddCount(ahead[i], times(cost, n))
+		var done int64
+		if alike {
+			done = paidBy(p, total, cost, cost, by, now)
+		} else { // the last one may be any
+			done = max(paidBy(p, total, 1, 1, by, now), paidBy(p, total, 1, mosts[i], by, now))
+		}
+		of := Work{Limit: bucket.Of(p).Limit.Name, All: float64(total) / float64(cost), Done: float64(done) / float64(cost)}
+		all = append(all, of)
+		least.All, least.Done, known = of.All, min(least.Done, of.Done), true
+	}
+	if alike && known {
+		all = append(all, least)
+	}
+	return all
 }
 
-// PartInTime is Part for w alone, until it must be granted.
-func (l *Core) PartInTime(w *Waiter) float64 {
+// Patience returns how much longer a waiter may wait; negative: it does not wait any more, and the longest Duration: there is no bound.
+func (l *Core) Patience(w *Waiter) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if w.verdict != waiting {
-		return 0
+		return -1
 	}
-	by := min(w.expiry, w.deadline-1)
-	if w.expiry == meter.Never && w.deadline == meter.Never {
-		return 1
-	}
-	return l.partLocked(w, 1, by, l.nowLocked())
+	return bucket.Until(w.in.Last, l.nowLocked())
 }
 
 // Alone returns how long it would take until w, and n-1 others like it, were granted if all requests before waited here alone; the longest
-// Duration: that is never, or not known. It is no less than the time from which on Part is 1.
+// Duration: that is never, or not known. All Work is done by then.
 func (l *Core) Alone(w *Waiter, n int64) time.Duration {
+	if len(w.in.At) == 0 {
+		return math.MaxInt64
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.nowLocked()
-	ahead, _ := l.order.Ahead(&w.in, now)
+	ahead, _, _ := l.order.Ahead(&w.in, now)
 	due := now
 	for i, cost := range w.in.Costs[:min(len(w.in.Costs), len(ahead))] {
 		due = max(due, w.in.Point(i).Plan(now, meter.AddCount(ahead[i], times(cost, n-1)), cost))
@@ -51,45 +81,27 @@ func (l *Core) Alone(w *Waiter, n int64) time.Duration {
 	return bucket.Until(due, now)
 }
 
-func (l *Core) partLocked(w *Waiter, n int64, by, now meter.Instant) (part float64) {
-	if len(w.in.At) == 0 {
-		return 0
+// paidBy returns how much of a sum of costs can be paid at a point by some time, in whole steps, if the last cost is some one.
+func paidBy(p *order.Point, sum, step, last int64, by, now meter.Instant) int64 {
+	can := func(steps int64) bool {
+		cost := min(steps*step, last)
+		return p.Plan(now, steps*step-cost, cost) <= by
 	}
-	ahead, alike := l.order.Ahead(&w.in, now)
-	part = 1
-	for i, cost := range w.in.Costs[:min(len(w.in.Costs), len(ahead))] {
-		p := w.in.Point(i)
-		if cost == 0 || p.Apart {
-			continue
-		}
-		step := int64(1)
-		if alike {
-			step = cost
-		}
-		all := meter.AddCount(ahead[i], times(cost, n)) / step
-		done := payableBy(p, all, step, by, now)
-		part = min(part, float64(done)/float64(all))
-	}
-	return part
-}
-
-// payableBy returns how many of n costs can be paid at a point by some time, one after the other.
-func payableBy(p *order.Point, n, cost int64, by, now meter.Instant) int64 {
-	can := func(k int64) bool { return p.Plan(now, times(cost, k-1), cost) <= by }
+	n := sum / step
 	if can(n) {
-		return n
+		return sum
 	}
-	done, step := int64(0), int64(1)
-	for done+step < n && can(done+step) {
-		done += step
-		step *= 2
+	done, more := int64(0), int64(1)
+	for done+more < n && can(done+more) {
+		done += more
+		more *= 2
 	}
-	for ; step > 0; step /= 2 {
-		if done+step < n && can(done+step) {
-			done += step
+	for ; more > 0; more /= 2 {
+		if done+more < n && can(done+more) {
+			done += more
 		}
 	}
-	return done
+	return done * step
 }
 
 // times returns what n requests of some cost cost.
@@ -100,7 +112,7 @@ func times(cost, n int64) int64 {
 	return cost * n
 }
 
-// Stand has a request be as one that would wait now at a Door, for Part and Alone, without taking a place. It makes the buckets that are
+// Stand has a request be as one that would wait now at a Door, for Work and Alone, without taking a place. It makes the buckets that are
 // missing. The error is why there is no rate for a key, or that there is no room for another one.
 func (l *Core) Stand(w *Waiter, at *Door) error {
 	w.standAt(at)

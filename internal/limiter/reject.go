@@ -11,7 +11,7 @@ import (
 // A Refusal is the decision not to grant a request.
 type Refusal struct {
 	Reason   bucket.Reason
-	Least    bool // the request waits in several Cores, and Wait is the least that all of them need together
+	Least    bool // Wait is a lower bound, because the request may wait in several Cores
 	Limit    *bucket.Limit
 	Key      string
 	Cost     int64

@@ -23,20 +23,35 @@ func (o *Order) Plan(w *Waiter, now Instant) (due Instant, binding int) {
 }
 
 // Ahead returns what requests cost, by stop, that are granted before w, which waits or may join, if they wait nowhere else. Where they do
-// (see [Point].Apart), Plan counts none of them, because none is certain to be granted here. alike reports that each of them costs the same
-// as w. The result is valid until the next call.
-func (o *Order) Ahead(w *Waiter, now Instant) (ahead []int64, alike bool) {
+// (see [Point].Apart), Plan counts none of them, because none is certain to be granted here. mosts are what no request of the line costs
+// more than, and alike reports that each of them costs the same as w. The results are valid until the next call.
+func (o *Order) Ahead(w *Waiter, now Instant) (ahead, mosts []int64, alike bool) {
 	x := &o.planner
 	x.now, x.line = now, o.find(w)
 	q := x.findOwn(w, true)
 	x.total = append(x.total[:0], x.ahead...)
 	if x.line == nil {
-		return x.total, true
+		return x.total, w.Costs, true
 	}
 	if q == nil || len(x.line.queues) > 1 {
 		x.addOthers(w, q, x.turn(w))
 	}
-	return x.total, x.line.isAlike(w)
+	x.mosts = x.line.mosts(append(x.mosts[:0], w.Costs...))
+	return x.total, x.mosts, x.line.isAlike(w)
+}
+
+// mosts raises costs to the largest ones of a line, by point, or to what its points can ever pay if there are many queues.
+func (ln *line) mosts(costs []int64) []int64 {
+	for i := range ln.stops {
+		if len(ln.queues) > manyQueues {
+			costs[i] = ln.points[i].Most()
+			continue
+		}
+		for _, q := range ln.queues {
+			costs[i] = max(costs[i], q.root.mosts()[i])
+		}
+	}
+	return costs
 }
 
 // isAlike reports whether each request of a line costs as much as w at each point.
@@ -103,6 +118,7 @@ type planner struct {
 	line  *line   // nil: it is yet to be opened
 	ahead []int64 // what is paid before the request in its own queue, by stop
 	total []int64 // and in all queues
+	mosts []int64 // see Ahead
 }
 
 // plan plans w, which is or would be in q.
