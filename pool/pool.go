@@ -102,8 +102,8 @@ func New(members []Member, opts ...Option) (*Pool, error) {
 	return p, nil
 }
 
-// Set replaces the members. Requests that wait lose their places at members that are removed, and get places at new ones; those in flight
-// are not disturbed. The error names everything that is wrong, and then nothing is changed.
+// Set replaces the members. Requests that wait lose their places at members that are removed, and get places at new ones, which send nothing
+// before, but for a second at most; those in flight are not disturbed. The error names everything that is wrong, and then nothing is changed.
 func (p *Pool) Set(members ...Member) error {
 	if err := check(members); err != nil {
 		return err
@@ -111,7 +111,12 @@ func (p *Pool) Set(members ...Member) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	old := p.set.Load()
-	set := newSet(members, old)
+	set, added := newSet(members, old)
+	if old != nil && old.waits.close(p.openLater(added)) {
+		for _, s := range added {
+			s.opening.Store(true)
+		}
+	}
 	p.set.Store(set)
 	p.turnLocked()
 	if old != nil {

@@ -110,20 +110,27 @@ func closeBody(req *http.Request) {
 var (
 	errUnmade  = errors.New("pool: there is no Pool: make it with New, and look at the error of that")
 	errLater   = errors.New("pool: bug: no member of the tier can send the request in time")
-	errChanged = errors.New("pool: bug: the members have changed")
+	errChanged = errors.New("pool: bug: the members have changed while the request waited")
+	errMissed  = errors.New("pool: bug: the members have changed before the request waited")
 )
 
 // send sends a request once, and returns the member that it was sent by; nil: none.
 func (p *Pool) send(req *http.Request, tried []*state, start time.Duration) (by *member, resp *http.Response, unsent bool, err error) {
-	for err = errChanged; err == errChanged; {
-		by, resp, unsent, err = p.sendBy(req, p.set.Load(), tried, start)
+	for moves := (*waits)(nil); ; {
+		set := p.set.Load()
+		switch by, resp, unsent, err = p.sendBy(req, set, tried, start, moves); err {
+		case errChanged:
+			moves = &set.waits
+		case errMissed:
+		default:
+			return by, resp, unsent, err
+		}
 	}
-	return by, resp, unsent, err
 }
 
-// sendBy is send for the members of a set, tier after tier. The error is errChanged if it is to begin again, because a member has gone out,
-// or the members were replaced.
-func (p *Pool) sendBy(req *http.Request, set *set, tried []*state, start time.Duration) (by *member, resp *http.Response, unsent bool, err error) {
+// sendBy is send for the members of a set, tier after tier. The error is errChanged or errMissed if it is to begin again, because a member has
+// gone out, or the members were replaced. A request that has waited already moves, from the waits in which it counts; nil: it has not.
+func (p *Pool) sendBy(req *http.Request, set *set, tried []*state, start time.Duration, moves *waits) (by *member, resp *http.Response, unsent bool, err error) {
 	key, trials := "", set.all
 	if p.sticky != nil {
 		if key = p.sticky(req); key != "" {
@@ -136,49 +143,61 @@ func (p *Pool) sendBy(req *http.Request, set *set, tried []*state, start time.Du
 		home := set.home(key, usable)
 		if extra := set.extra(home, usable, now); extra <= p.within {
 			t := tier{mask: home, out: trials & out, trials: trials & out, doors: doors, after: -1, within: p.within - extra}
-			if by, resp, unsent, err = p.step(req, set, tried, t, start, now); err != errLater {
+			if by, resp, unsent, err = p.step(req, set, tried, t, start, now, moves); err != errLater {
 				return by, resp, unsent, err
 			}
-			now = p.now() // the request may have waited
+			now, moves = p.now(), nil // the request may have waited
 		}
 	}
-	for t := (tier{}); ; now = p.now() {
+	for t := (tier{}); ; now, moves = p.now(), nil {
 		t = set.next(t.mask, usable, now)
 		t.out = set.upTo(t, out, usable, now)
 		t.trials, t.doors = t.out&trials, doors
-		if by, resp, unsent, err = p.step(req, set, tried, t, start, now); err != errLater {
+		if by, resp, unsent, err = p.step(req, set, tried, t, start, now, moves); err != errLater {
 			return by, resp, unsent, err
 		}
 	}
 }
 
-// step sends a request by a member of a tier. The error is errLater if none can in time, and there is another tier.
-func (p *Pool) step(req *http.Request, set *set, tried []*state, t tier, start, now time.Duration) (by *member, resp *http.Response, unsent bool, err error) {
+// step sends a request by a member of a tier. The error is errLater if none can in time, and there is another tier. One that moves waits in any
+// case, so that it is not sent before those that came before it.
+func (p *Pool) step(req *http.Request, set *set, tried []*state, t tier, start, now time.Duration, moves *waits) (by *member, resp *http.Response, unsent bool, err error) {
+	if moves == nil {
+		if by, resp, sent, unsent, err := p.stepNow(req, set, t, now); sent {
+			return by, resp, unsent, err
+		}
+	}
+	w := wait{pool: p, set: set, req: req, tried: tried, tier: t, start: start, moves: moves}
+	return w.wait()
+}
+
+// stepNow sends a request by a member of a tier that can send it now.
+func (p *Pool) stepNow(req *http.Request, set *set, t tier, now time.Duration) (by *member, resp *http.Response, sent, unsent bool, err error) {
 	for rest := t.trials; rest != 0; rest &= rest - 1 {
 		by = &set.members[rest.first()]
 		if due, ok := by.door.Try(); ok {
-			resp, sent, unsent, err := p.tryBy(by, req, now)
-			if sent {
-				return by, resp, unsent, err
+			if resp, sent, unsent, err = p.tryBy(by, req, now); sent {
+				return by, resp, true, unsent, err
 			}
 			by.door.Untry(due)
 		}
 	}
 	for rest := t.slow; rest != 0; rest &= rest - 1 {
 		if by = &set.members[rest.first()]; by.toCheck(now) {
-			if resp, sent, unsent, err := p.tryBy(by, req, now); sent {
-				return by, resp, unsent, err
+			if resp, sent, unsent, err = p.tryBy(by, req, now); sent {
+				return by, resp, true, unsent, err
 			}
 		}
 	}
 	for rest, sum := t.mask, set.weight(t.mask); rest != 0; {
 		i := set.pick(rest, sum)
 		by = &set.members[i]
-		if resp, sent, unsent, err := p.tryBy(by, req, now); sent {
-			return by, resp, unsent, err
+		if !by.opening.Load() {
+			if resp, sent, unsent, err = p.tryBy(by, req, now); sent {
+				return by, resp, true, unsent, err
+			}
 		}
 		rest, sum = rest&^(1<<i), sum-by.Weight
 	}
-	w := wait{pool: p, set: set, req: req, tried: tried, tier: t, start: start}
-	return w.wait()
+	return nil, nil, false, false, nil
 }

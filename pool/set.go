@@ -17,6 +17,7 @@ import (
 type set struct {
 	members []member
 	all     mask
+	waits   waits         // the requests that wait at its members
 	changed chan struct{} // closed when there is another set
 }
 
@@ -47,9 +48,10 @@ type member struct {
 	*state
 }
 
-// newSet returns a set of members that were checked. Those that an old one has, too, keep their states; nil: there is none.
-func newSet(members []Member, old *set) *set {
-	s := &set{changed: make(chan struct{}), all: ^mask(0) >> (mostMembers - len(members))}
+// newSet returns a set of members that were checked, and the states of those that are new. Members that an old set has, too, keep their
+// states; nil: there is none.
+func newSet(members []Member, old *set) (s *set, added []*state) {
+	s = &set{changed: make(chan struct{}), all: ^mask(0) >> (mostMembers - len(members))}
 	for _, m := range members {
 		m.Weight = max(1, m.Weight)
 		i := -1
@@ -59,11 +61,12 @@ func newSet(members []Member, old *set) *set {
 		if i >= 0 {
 			s.members = append(s.members, member{m, old.members[i].state})
 		} else {
-			s.members = append(s.members, member{m, newState(&m)})
+			added = append(added, newState(&m))
+			s.members = append(s.members, member{m, added[len(added)-1]})
 		}
 	}
 	slices.SortStableFunc(s.members, func(a, b member) int { return int(max(-1, min(1, a.After-b.After))) })
-	return s
+	return s, added
 }
 
 // next returns the tier after one with some members; 0: the first. Of members with one After, a slow one follows the quickest as much
@@ -150,7 +153,7 @@ func (s *set) untried(tried []*state) mask {
 func (s *set) usable(tried []*state) (usable, out mask, doors bool) {
 	untried := cmp.Or(s.untried(tried), s.all)
 	for rest := untried; rest != 0; rest &= rest - 1 {
-		if s.members[rest.first()].door.IsShut() {
+		if s.members[rest.first()].isLeftOut() {
 			out |= rest & -rest
 		}
 	}

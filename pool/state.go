@@ -18,6 +18,7 @@ type state struct {
 	door     *limiter.Door
 	failures atomic.Int32 // in succession
 	out      atomic.Bool
+	opening  atomic.Bool // it is new, and shut until those that waited when it came have places there
 	sent     atomic.Uint64
 	latency
 }
@@ -32,6 +33,9 @@ func newState(m *Member) *state {
 	_, _ = m.Transport.Enqueue(req)
 	return &state{by: *by, door: (*by).Core().NewDoor(outFor)}
 }
+
+// isLeftOut reports whether only trials are sent to the member. Its door is shut for another reason, too, while it is new.
+func (s *state) isLeftOut() bool { return s.door.IsShut() && !s.opening.Load() }
 
 // ended notes how a request fared that the member has sent, and which has ended now.
 func (p *Pool) ended(s *state, req *http.Request, resp *http.Response, unsent bool, err error, took, now time.Duration) {
@@ -64,7 +68,7 @@ func (p *Pool) turnLocked() {
 		in = in || !members[i].out.Load()
 	}
 	for i := range members {
-		if m := &members[i]; in && m.out.Load() {
+		if m := &members[i]; in && m.out.Load() || m.opening.Load() {
 			m.door.Shut()
 		} else {
 			m.door.Open()

@@ -21,6 +21,7 @@ type wait struct {
 	tried  []*state
 	tier   tier
 	start  time.Duration // when the request arrived at the pool
+	moves  *waits        // see Pool.sendBy
 	claim  *limiter.Claim
 	places []place
 	faults []error
@@ -34,12 +35,34 @@ type place struct {
 }
 
 // wait waits until a member grants the request, and sends it. The error is errLater if none does in time, and there is another tier, and
-// errChanged if the request is to wait at other members.
+// errChanged or errMissed if the request is to wait at other members. With errChanged, it counts among the waits of the set until it does.
 func (w *wait) wait() (by *member, resp *http.Response, unsent bool, err error) {
+	at, granted, err := w.untilDecided()
+	switch {
+	case err != nil:
+	case granted:
+		resp, unsent, err = w.pool.redeem(at, w.req)
+		by = &at.member
+	default:
+		resp, err = at.by.TurnAway(w.req, at.waiter)
+	}
+	return by, resp, unsent, err
+}
+
+// untilDecided waits until a member grants the request, or all have rejected it, and returns the place of that.
+func (w *wait) untilDecided() (at *place, granted bool, err error) {
+	if !w.set.waits.begin() {
+		return nil, false, errMissed
+	}
+	defer func() {
+		w.hasMoved()
+		if err != errChanged {
+			w.set.waits.end()
+		}
+	}()
 	w.pool.waiting.Add(1)
 	defer w.pool.waiting.Add(-1)
 	w.claim = limiter.NewClaim(w.pool.began.Add(w.start))
-	var at *place
 	closes := true // a function of the user may panic
 	defer func() {
 		if closes {
@@ -56,33 +79,39 @@ func (w *wait) wait() (by *member, resp *http.Response, unsent bool, err error) 
 			defer m.by.Core().Finish(m.by.User())
 		}
 	}
+	w.hasMoved()
 	w.rejectIfHopeless()
 	w.claim.Seal()
 	cause := w.await()
 	if cause != nil && cause != errChanged {
-		return nil, nil, false, cause
+		return nil, false, cause
 	}
 	at, closes = w.granted(), false
 	switch {
 	case at != nil && w.mayGo(at):
-		w.leave(at)
-		resp, unsent, err = w.pool.redeem(at, w.req)
-		return &at.member, resp, unsent, err
+		return at, true, nil
 	case at != nil:
 		at.by.Core().Return(at.waiter)
-		return nil, nil, false, errChanged
+		return at, false, errChanged
 	case cause == errChanged:
-		return nil, nil, false, errChanged
+		return nil, false, errChanged
 	case w.tier.within >= 0:
-		return nil, nil, false, errLater
+		return nil, false, errLater
 	}
 	if at = w.first(); at == nil {
 		closes = true
-		return nil, nil, false, cmp.Or(context.Cause(w.req.Context()), errors.Join(w.faults...))
+		return nil, false, cmp.Or(context.Cause(w.req.Context()), errors.Join(w.faults...))
 	}
 	at.by.Core().Postpone(at.waiter, w.least())
-	resp, err = at.by.TurnAway(w.req, at.waiter)
-	return nil, resp, false, err
+	return at, false, nil
+}
+
+// hasMoved notes that the request has the places where it waits.
+func (w *wait) hasMoved() {
+	if w.moves != nil {
+		w.moves.end()
+		w.moves = nil
+	}
 }
 
 // enter has the request wait at a member, too.
@@ -146,7 +175,7 @@ var errCanceled = fmt.Errorf("pool: request canceled while waiting: %w", context
 // isShutOut reports whether all members at which the request waits are out.
 func (w *wait) isShutOut() bool {
 	for i := range w.places {
-		if !w.places[i].door.IsShut() {
+		if !w.places[i].isLeftOut() {
 			return false
 		}
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/pool"
 	"github.com/httpthrottle/throttle/retry"
+	"github.com/httpthrottle/throttle/store"
 )
 
 var oneWorld = flag.Int64("seed", -1, "play the world of this seed alone")
@@ -38,9 +39,32 @@ type world struct {
 	bounded  bool            // some request may not wait for as long as it takes
 	changes  []time.Duration // when a member is taken out for a second
 	shutdown bool            // once all have arrived
+	ordered  bool            // there are neither tiers nor keys, and all members take as long, so requests are sent in the order of their arrival
 }
 
+func (w *world) String() string {
+	text := fmt.Sprintf("%d requests, costs to %d, retries %v, sticky %v, tiers %v, bounded %v, changes %v, shutdown %v", len(w.requests), w.requests[0].most, w.retries,
+		w.sticky, w.tiers, w.bounded, w.changes, w.shutdown)
+	for i, m := range w.members {
+		text += fmt.Sprintf("; %d: kind %d, %d/s, %d slots, takes %v, after %v, fails with %v or %d from %v to %v", i, m.kind, m.rate, m.slots, m.takes, m.after, m.fails, m.status, m.from, m.to)
+	}
+	return text
+}
+
+// The kinds of limits that a member may have.
+const (
+	bucketKind = iota
+	paceKind
+	slidingKind
+	fixedKind
+	sharedKind   // by a store
+	adaptiveKind // learned, at a server with a limit
+	serverKind   // none but what the server reports
+	kinds
+)
+
 type worldMember struct {
+	kind     int
 	rate     int64
 	slots    int64 // 0: no limit of them
 	takes    time.Duration
@@ -49,20 +73,74 @@ type worldMember struct {
 	status   int
 	from, to time.Duration
 
-	mu   sync.Mutex
-	sent []int // requests that it answered well, in that order
-	died int   // requests that failed here
+	mu      sync.Mutex
+	sent    []int // requests that it answered well, in that order
+	at      []time.Duration
+	died    []int // requests that failed here
+	second  int64 // of which left is
+	left    int64 // what its server accepts yet in this second, if that has a limit
+	refused int   // by that
+}
+
+// limits returns the limits of the Transport of a member.
+func (m *worldMember) limits() (limits []throttle.Limit) {
+	name := throttle.Name("tokens")
+	switch m.kind {
+	case bucketKind:
+		limits = append(limits, throttle.TokenBucket(m.rate, time.Second, name, throttle.Burst(10)))
+	case paceKind:
+		limits = append(limits, throttle.Pace(m.rate, time.Second, name))
+	case slidingKind:
+		limits = append(limits, throttle.SlidingWindow(2*m.rate, 2*time.Second, name))
+	case fixedKind:
+		limits = append(limits, throttle.FixedWindow(2*m.rate, 2*time.Second, name))
+	case sharedKind:
+		limits = append(limits, throttle.TokenBucket(m.rate, time.Second, name, throttle.Burst(10), throttle.Shared(store.NewMemory())))
+	case adaptiveKind:
+		limits = append(limits, throttle.Adaptive(throttle.AIMD{Initial: float64(m.rate), Max: 2 * float64(m.rate)}, name))
+	}
+	if m.slots > 0 {
+		limits = append(limits, throttle.InFlight(m.slots))
+	}
+	return limits
+}
+
+// isExact reports whether a member counts by itself all that its limit allows, at any time.
+func (m *worldMember) isExact() bool { return m.kind <= fixedKind }
+
+// refuses counts a request against the limit of the server, which has one if the Transport has none of its own, and reports what it responds.
+func (m *worldMember) refuses(now time.Duration) (refused bool, h http.Header) {
+	if m.kind < adaptiveKind {
+		return false, nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if second := int64(now / time.Second); second != m.second || m.left == 0 && second == 0 && len(m.sent) == 0 {
+		m.second, m.left = second, m.rate
+	}
+	h = http.Header{}
+	if refused = m.left == 0; refused {
+		m.refused++
+		h.Set("Retry-After", "1")
+	} else {
+		m.left--
+	}
+	h.Set("X-Ratelimit-Limit", strconv.FormatInt(m.rate, 10))
+	h.Set("X-Ratelimit-Remaining", strconv.FormatInt(m.left, 10))
+	h.Set("X-Ratelimit-Reset", "1")
+	return refused, h
 }
 
 type worldRequest struct {
 	at, maxWait time.Duration // negative: no bound
-	cost        int64
+	cost, most  int64
 	key         string
 }
 
 func drawWorld(r *rand.Rand) *world {
 	w := &world{retries: r.IntN(3) == 0, sticky: r.IntN(5) == 0, tiers: r.IntN(4) == 0, failing: r.IntN(2) == 0, bounded: r.IntN(4) == 0, shutdown: r.IntN(4) == 0}
-	same := r.IntN(2) == 0
+	same, plain := r.IntN(2) == 0, r.IntN(3) == 0
+	w.ordered = same && !w.tiers && !w.sticky
 	most := int64(1)
 	if r.IntN(2) == 0 {
 		most = 5
@@ -75,6 +153,9 @@ func drawWorld(r *rand.Rand) *world {
 		}
 		if r.IntN(4) == 0 {
 			m.slots = 20
+		}
+		if !plain {
+			m.kind = r.IntN(kinds)
 		}
 		if w.tiers {
 			m.after = time.Duration(r.IntN(3)) * 400 * time.Millisecond
@@ -95,7 +176,7 @@ func drawWorld(r *rand.Rand) *world {
 		if !burst {
 			at += time.Duration(r.Int64N(2 * int64(time.Second) * most / sum))
 		}
-		q := worldRequest{at: at, maxWait: -1, cost: 1 + r.Int64N(most)}
+		q := worldRequest{at: at, maxWait: -1, cost: 1 + r.Int64N(most), most: most}
 		if w.bounded && r.IntN(3) == 0 {
 			q.maxWait = time.Duration(r.Int64N(int64(5 * time.Second)))
 		}
@@ -119,18 +200,22 @@ func (m *worldMember) serve(start time.Time) http.RoundTripper {
 		}
 		if now := time.Since(start); now >= m.from && now < m.to {
 			m.mu.Lock()
-			m.died++
+			m.died = append(m.died, req.Context().Value(worldKey{}).(int))
 			m.mu.Unlock()
 			if m.fails != nil {
 				return nil, m.fails
 			}
 			return &http.Response{StatusCode: m.status, Body: http.NoBody, Request: req}, nil
 		}
+		refused, h := m.refuses(time.Since(start))
+		if refused {
+			return &http.Response{StatusCode: 429, Header: h, Body: http.NoBody, Request: req}, nil
+		}
 		m.mu.Lock()
-		m.sent = append(m.sent, req.Context().Value(worldKey{}).(int))
+		m.sent, m.at = append(m.sent, req.Context().Value(worldKey{}).(int)), append(m.at, time.Since(start))
 		m.mu.Unlock()
 		time.Sleep(m.takes)
-		return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, nil
+		return &http.Response{StatusCode: 200, Header: h, Body: http.NoBody, Request: req}, nil
 	})
 }
 
@@ -144,11 +229,11 @@ func (w *world) play(t *testing.T) (faults []string) {
 	start := time.Now()
 	var members []pool.Member
 	for i, m := range w.members {
-		limits := []throttle.Limit{throttle.TokenBucket(m.rate, time.Second, throttle.Name("tokens"), throttle.Burst(10))}
-		if m.slots > 0 {
-			limits = append(limits, throttle.InFlight(m.slots))
+		opts := []throttle.Option{throttle.WithLimit(m.limits()...)}
+		if m.kind != serverKind {
+			opts = append(opts, throttle.WithoutServerHints())
 		}
-		tr := throttle.Must(throttle.New(m.serve(start), throttle.WithLimit(limits...), throttle.WithoutServerHints()))
+		tr := throttle.Must(throttle.New(m.serve(start), opts...))
 		members = append(members, pool.Member{Name: strconv.Itoa(i), Transport: tr, After: m.after})
 	}
 	var opts []pool.Option
@@ -229,7 +314,7 @@ func (w *world) look(p *pool.Pool, members []pool.Member, fault func(string, ...
 	s := p.Stats()
 	for _, of := range s.Members {
 		i, _ := strconv.Atoi(of.Name)
-		if of.Waiting == 0 || of.Out {
+		if of.Waiting == 0 || of.Out || !w.members[i].isExact() {
 			continue
 		}
 		free, tokens := true, 0.
@@ -240,6 +325,9 @@ func (w *world) look(p *pool.Pool, members []pool.Member, fault func(string, ...
 				free = free && b.Tokens >= 1
 			}
 		}
+		if w.members[i].kind == paceKind {
+			tokens += 5.001 // any cost can be paid once it has drained
+		}
 		if free && tokens >= 5.001 {
 			fault("%d requests wait at member %d, which has %v tokens", of.Waiting, i, tokens)
 		}
@@ -248,6 +336,12 @@ func (w *world) look(p *pool.Pool, members []pool.Member, fault func(string, ...
 
 // check checks what holds in the end.
 func (w *world) check(p *pool.Pool, members []pool.Member, ends []string, results []int, when []time.Duration, fault func(string, ...any)) {
+	respite := time.Duration(0)
+	for _, m := range w.members {
+		if m.kind == sharedKind {
+			respite = 250 * time.Millisecond // until the store has responded
+		}
+	}
 	count := map[string]int{}
 	paid := make([]int64, len(members))
 	for i, end := range ends {
@@ -257,20 +351,25 @@ func (w *world) check(p *pool.Pool, members []pool.Member, ends []string, result
 		if end == "rejected" && w.requests[i].maxWait < 0 && !w.shutdown {
 			fault("request %d, which may wait for as long as it takes, is rejected", i)
 		}
-		if q := w.requests[i]; !w.retries && end == "rejected" && q.maxWait >= 0 && when[i] > q.at+q.maxWait {
+		if q := w.requests[i]; !w.retries && end == "rejected" && q.maxWait >= 0 && when[i] > q.at+q.maxWait+respite {
 			fault("request %d is rejected %v after the end of its MaxWait", i, when[i]-q.at-q.maxWait)
 		}
 	}
-	seen := make([]int, len(ends))
-	died := 0
+	seen, sentAt, diedAt := make([]int, len(ends)), make([]time.Duration, len(ends)), make([]bool, len(ends))
+	died, refused := 0, 0
 	for i, m := range w.members {
-		for _, n := range m.sent {
+		for k, n := range m.sent {
 			seen[n]++
 			paid[i] += w.requests[n].cost
+			sentAt[n] = m.at[k]
 		}
-		died += m.died
+		for _, n := range m.died {
+			diedAt[n] = true
+		}
+		died += len(m.died)
+		refused += m.refused
 		s := members[i].Transport.Limiter().Limits()
-		if charged := s[0].Charged - s[0].Returned; m.died == 0 && int64(charged) != paid[i] {
+		if charged := s[0].Charged - s[0].Returned; len(m.died) == 0 && m.kind <= sharedKind && int64(charged) != paid[i] {
 			fault("member %d was charged %d, and sent %d: %v %v", i, charged, paid[i], s, w.changes)
 		}
 		for _, li := range s {
@@ -284,12 +383,13 @@ func (w *world) check(p *pool.Pool, members []pool.Member, ends []string, result
 			fault("request %d was answered %d times: %s", i, n, ends[i])
 		}
 	}
-	if died == 0 && count["200"]+count["rejected"] != len(ends) {
+	if died == 0 && count["200"]+count["429"]+count["rejected"] != len(ends) || count["429"] > refused {
 		fault("no member has failed: %v", count)
 	}
-	if w.retries && count["200"]+count["rejected"] != len(ends) {
+	if w.retries && count["200"]+count["429"]+count["rejected"] != len(ends) {
 		fault("with package retry: %v", count)
 	}
+	w.checkOrder(sentAt, when, diedAt, seen, fault)
 	if !w.retries && count["error"]+count["500"]+count["502"]+count["401"] > died {
 		fault("%d have failed: %v", died, count)
 	}
@@ -301,15 +401,44 @@ func (w *world) check(p *pool.Pool, members []pool.Member, ends []string, result
 	}
 }
 
+// checkOrder checks that no request waits that arrived before one that was sent. It does not count what failed and was sent again, and requests
+// that may not wait for long, because they wait only where they are expected to be sent in time.
+func (w *world) checkOrder(sentAt, when []time.Duration, failed []bool, seen []int, fault func(string, ...any)) {
+	if !w.ordered {
+		return
+	}
+	latest, by := time.Duration(0), -1 // when the last one of those was sent that arrived before
+	for i := 0; i < len(seen); {
+		n := i
+		for ; n < len(seen) && w.requests[n].at == w.requests[i].at; n++ {
+			if seen[n] == 1 && !failed[n] && sentAt[n] < latest {
+				fault("request %d, which arrived after %v, is sent after %v, and request %d, which arrived after %v, after %v", n, w.requests[n].at, sentAt[n], by, w.requests[by].at, latest)
+				return
+			}
+		}
+		for ; i < n; i++ {
+			if seen[i] == 1 && !failed[i] && w.requests[i].maxWait < 0 && sentAt[i] > latest {
+				latest, by = sentAt[i], i
+			}
+		}
+	}
+}
+
 // checkUse checks that a pool in which nothing happens uses what its limits allow.
 func (w *world) checkUse(when []time.Duration, fault func(string, ...any)) {
 	rate, costs, last, bursts := int64(0), int64(0), time.Duration(0), int64(0)
 	slow := time.Duration(0)
 	for _, m := range w.members {
-		if m.slots > 0 && float64(m.slots)/max(.001, m.takes.Seconds()) < 1.2*float64(m.rate) {
+		if !m.isExact() || m.kind != bucketKind && w.requests[0].most > 1 || m.slots > 0 && float64(m.slots)/max(.001, m.takes.Seconds()) < 1.2*float64(m.rate) {
 			return
 		}
-		rate, bursts, slow = rate+m.rate, bursts+10, max(slow, m.takes)
+		rate, slow = rate+m.rate, max(slow, m.takes)
+		if m.kind == bucketKind {
+			bursts += 10
+		}
+		if m.kind == slidingKind || m.kind == fixedKind { // which begins with a whole window, and ends with the rest of one
+			slow = max(slow, 2*time.Second)
+		}
 	}
 	for i, q := range w.requests {
 		costs += q.cost
@@ -336,7 +465,7 @@ func TestWorlds(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := drawWorld(rand.New(rand.NewPCG(uint64(seed), 56)))
 			if faults := w.play(t); len(faults) > 0 {
-				require.Fail(t, fmt.Sprintf("seed %d: %+v", seed, *w)[:200], "%d faults, the first: %s", len(faults), strings.Join(faults[:min(4, len(faults))], "\n"))
+				require.Fail(t, fmt.Sprintf("seed %d: %v", seed, w), "%d faults, the first: %s", len(faults), strings.Join(faults[:min(4, len(faults))], "\n"))
 			}
 		})
 	}
