@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/httpthrottle/throttle/internal/bridge"
 	"github.com/httpthrottle/throttle/internal/limiter"
 )
 
@@ -58,5 +59,5 @@ func (t *Transport) isUnsent(req *http.Request, far reach, err error) bool {
 	if limiter.Ended(req.Context(), req.Cancel) != nil || errors.Is(err, ErrThrottled) {
 		return false
 	}
-	return far == reachedNoServer || isDialError(err) && (far == reachedNoBase || t.connections.tracing.Load() != tracingWorks)
+	return far == reachedNoServer || bridge.IsDialError(err) && (far == reachedNoBase || t.connections.tracing.Load() != tracingWorks)
 }

@@ -2,16 +2,15 @@ package throttle
 
 import (
 	"context"
-	"crypto/tls"
 	"maps"
 	"math"
-	"net"
 	"net/http"
 	"net/http/httptrace"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/httpthrottle/throttle/internal/bridge"
 	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/meter"
 )
@@ -261,7 +260,7 @@ func (t *Transport) forwardWarily(req *http.Request, r *limiter.Request) (resp *
 // noteError notes an error of the base for a request that was granted then, and returns how far the request got.
 func (t *Transport) noteError(req *http.Request, granted meter.Instant, far reach, err error) reach {
 	c := &t.connections
-	if far == reachedNoBase || !isDialError(err) {
+	if far == reachedNoBase || !bridge.IsDialError(err) {
 		return far
 	}
 	c.failed(serverOf(req), granted, t.limiter.sinceStart(), err)
@@ -302,12 +301,12 @@ func (t *Transport) forwardTraced(req *http.Request, granted meter.Instant) (res
 	case asked:
 		unsent = !got
 	default:
-		unsent = unsent || isDialError(err) && !hasBody(req)
+		unsent = unsent || bridge.IsDialError(err) && !hasBody(req)
 	}
 	switch {
 	case err == nil || got:
 		c.reached(serverOf(req))
-	case isDialError(err):
+	case bridge.IsDialError(err):
 		c.failed(serverOf(req), granted, t.limiter.sinceStart(), err)
 	}
 	if unsent {
@@ -322,17 +321,6 @@ func (tr *trace) on(ctx context.Context) context.Context {
 		GetConn: func(string) { tr.asked.Store(true) },
 		GotConn: func(httptrace.GotConnInfo) { tr.got.Store(true) },
 	})
-}
-
-// isDialError reports whether an error of a base is one for a connection that could not be made, as net/http returns it.
-func isDialError(err error) bool {
-	switch e := err.(type) {
-	case *net.OpError:
-		return e.Op == "dial" || e.Op == "proxyconnect" || e.Op == "socks connect"
-	case *tls.CertificateVerificationError:
-		return true
-	}
-	return err == http.ErrSchemeMismatch
 }
 
 func hasBody(req *http.Request) bool { return req.Body != nil && req.Body != http.NoBody }

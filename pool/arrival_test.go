@@ -275,3 +275,21 @@ func TestAnyErrorWithoutAConnectionIsNotOfTheRequest(t *testing.T) {
 		})
 	}
 }
+
+// A dial error takes its member out also if it is not certain that the request was not sent, so that no request waits there for another attempt.
+func TestADialErrorTakesAMemberOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		members, servers := several(t, 2)
+		members[1].After = time.Hour
+		p := of(t, members)
+		var before, first, after batch
+		before.send(p, 1, t.Context(), http.MethodPost)
+		servers[0].become(0, &net.OpError{Op: "dial", Err: io.ErrUnexpectedEOF})
+		first.send(p, 1, t.Context(), http.MethodPost)
+		after.send(p, 3, t.Context(), http.MethodPost)
+		after.all.Wait()
+		assert.Equal(t, map[string]int{"200": 3}, after.ends)
+		assert.Zero(t, after.last)
+		assert.True(t, p.Stats().Members[0].Out)
+	})
+}

@@ -42,7 +42,7 @@ func (p *Pool) ended(s *state, req *http.Request, resp *http.Response, unsent bo
 	s.took(resp, err, took, now)
 	failed := isFailure(req, resp, err)
 	switch {
-	case unsent, failed && s.failures.Add(1) >= mostFailures:
+	case unsent, bridge.IsDialError(err), failed && s.failures.Add(1) >= mostFailures:
 		if !s.out.Swap(true) {
 			p.turn()
 		}

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -79,7 +80,7 @@ type worldMember struct {
 	died    []int // requests that failed here
 	second  int64 // of which left is
 	left    int64 // what its server accepts yet in this second, if that has a limit
-	refused int   // by that
+	refused []int // by that
 }
 
 // limits returns the limits of the Transport of a member.
@@ -109,7 +110,7 @@ func (m *worldMember) limits() (limits []throttle.Limit) {
 func (m *worldMember) isExact() bool { return m.kind <= fixedKind }
 
 // refuses counts a request against the limit of the server, which has one if the Transport has none of its own, and reports what it responds.
-func (m *worldMember) refuses(now time.Duration) (refused bool, h http.Header) {
+func (m *worldMember) refuses(id int, now time.Duration) (refused bool, h http.Header) {
 	if m.kind < adaptiveKind {
 		return false, nil
 	}
@@ -120,7 +121,7 @@ func (m *worldMember) refuses(now time.Duration) (refused bool, h http.Header) {
 	}
 	h = http.Header{}
 	if refused = m.left == 0; refused {
-		m.refused++
+		m.refused = append(m.refused, id)
 		h.Set("Retry-After", "1")
 	} else {
 		m.left--
@@ -207,7 +208,7 @@ func (m *worldMember) serve(start time.Time) http.RoundTripper {
 			}
 			return &http.Response{StatusCode: m.status, Body: http.NoBody, Request: req}, nil
 		}
-		refused, h := m.refuses(time.Since(start))
+		refused, h := m.refuses(req.Context().Value(worldKey{}).(int), time.Since(start))
 		if refused {
 			return &http.Response{StatusCode: 429, Header: h, Body: http.NoBody, Request: req}, nil
 		}
@@ -363,11 +364,11 @@ func (w *world) check(p *pool.Pool, members []pool.Member, ends []string, result
 			paid[i] += w.requests[n].cost
 			sentAt[n] = m.at[k]
 		}
-		for _, n := range m.died {
+		for _, n := range slices.Concat(m.died, m.refused) {
 			diedAt[n] = true
 		}
 		died += len(m.died)
-		refused += m.refused
+		refused += len(m.refused)
 		s := members[i].Transport.Limiter().Limits()
 		if charged := s[0].Charged - s[0].Returned; len(m.died) == 0 && m.kind <= sharedKind && int64(charged) != paid[i] {
 			fault("member %d was charged %d, and sent %d: %v %v", i, charged, paid[i], s, w.changes)

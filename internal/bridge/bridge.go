@@ -3,6 +3,8 @@ package bridge
 
 import (
 	"context"
+	"crypto/tls"
+	"net"
 	"net/http"
 	"time"
 
@@ -41,6 +43,18 @@ type Member interface {
 	Send(req *http.Request, w *limiter.Waiter, waited bool) (resp *http.Response, unsent bool, err error)
 	// TurnAway returns what the caller gets for a Waiter that was refused.
 	TurnAway(req *http.Request, w *limiter.Waiter) (*http.Response, error)
+}
+
+// IsDialError reports whether an error of a base is one for a connection that could not be made, as net/http returns it. That does not say
+// that the request was not sent over another one before.
+func IsDialError(err error) bool {
+	switch e := err.(type) {
+	case *net.OpError:
+		return e.Op == "dial" || e.Op == "proxyconnect" || e.Op == "socks connect"
+	case *tls.CertificateVerificationError:
+		return true
+	}
+	return err == http.ErrSchemeMismatch
 }
 
 // A Next decides whether another member of a pool sends a request after one has failed. It returns the request for that, or nil. It gets
