@@ -13,8 +13,9 @@ type Meter struct {
 	rate      float64 // of bucket
 	freed     instant // refusals before that are those of the first one
 	bare      Suspicion
-	begins    bool // no request has been sent since a pause or a silence
-	explained bool // the server has reported what is left, which explains the refusals before
+	begins    bool    // no request has been sent since a pause or a silence
+	explained bool    // the server has reported what is left, which explains the refusals before
+	ready     instant // when the bucket can pay for a request like the latest one; never: it could when that was sent, or that did not wait
 	doubts    meter.Doubts[belief]
 }
 
@@ -91,12 +92,29 @@ func (m *Meter) Take(due, now instant, cost int64, waited bool) int64 {
 		m.bucket.Begin(max(due, m.bucket.AsOf()), m.within(cost))
 	}
 	charged := 2 * m.bucket.Take(due, now, cost, waited)
+	if m.ready = never; waited {
+		if at := m.bucket.Ready(now, 0, m.within(cost)); at > now {
+			m.ready = at
+		}
+	}
 	m.control.rest(now, waited)
 	if m.control.send(now, cost).probe {
 		charged++
 	}
 	m.follow(now)
 	return charged
+}
+
+// Halted implements [meter.Halter]. A client with the rate of its share of a window, which others empty at a higher rate, would otherwise
+// seem not to use it, and have less than its share for good. A bucket that still had tokens when the others had taken theirs is fast
+// enough.
+func (m *Meter) Halted(since, now instant) {
+	c := &m.control
+	if d := now - max(since, m.ready, c.pausedUntil); d > 0 && !c.silence.on {
+		c.grow(now)
+		c.used.At = min(now, c.used.At+d)
+	}
+	m.ready = never // of several requests that are granted together, the first one counts
 }
 
 // Beside makes a new meter one beside a learned limit in flight, which bounds what is sent at the start. So the rate has no bound but Max

@@ -381,3 +381,34 @@ func TestRefusalsOfARateWithoutABoundAreOneEvent(t *testing.T) {
 		t.Fatal("a row of twelve is a silence")
 	}
 }
+
+// A client that has its share of a window at once, and then waits for the next window, uses its rate, unless its bucket still had tokens.
+func TestTimeInWhichOthersHaveTheTokensIsNoLackOfUse(t *testing.T) {
+	play := func(halted, waited bool) float64 {
+		m, now := New(0, Config{Initial: 3}, 1), instant(0)
+		for range 300 {
+			if next := now + second; halted {
+				m.Halted(now, next)
+			}
+			now += second
+			m.Answered(now+second/50, m.Take(now, now, 1, waited), now, 1, OK, 0)
+		}
+		return m.PerSecond(now)
+	}
+	require.Equal(t, 3.0, play(false, true), "one request a second does not use three")
+	require.Equal(t, 3.0, play(true, false), "a request that did not wait may have been the only one")
+	require.Greater(t, play(true, true), 10.0)
+	require.Less(t, play(true, true), 60.0, "from 40 a second on, the bucket has two tokens, so one is left")
+
+	m := New(0, Config{Initial: 4}, 1)
+	m.Take(0, 0, 1, true)
+	use := m.control.used.Of(second/4, m.control.tau())
+	m.Halted(0, second/4)
+	require.Equal(t, use, m.control.used.Of(second/4, m.control.tau()), "until then, the bucket could not pay")
+	m.Take(second/4, second/4, 1, true)
+	use = m.control.used.Of(second/2, m.control.tau())
+	m.Halted(0, second)
+	require.InDelta(t, use, m.control.used.Of(second, m.control.tau()), 1e-6)
+	m.Halted(0, 2*second)
+	require.Less(t, m.control.used.Of(2*second, m.control.tau()), use, "the first one of several counts")
+}

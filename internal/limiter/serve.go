@@ -126,11 +126,15 @@ func (l *Core) grantLocked(w *Waiter, due, now meter.Instant) {
 			l.takeOffLocked(w.user)
 		}
 	}
+	halted := !w.joining && w.bucket().Leased() != nil
 	for i, cost := range w.in.Costs {
 		if w.ghost != nil && w.ghost.made&(1<<i) != 0 {
 			continue
 		}
 		b := w.bucketAt(i)
+		if m, ok := b.Meter.(meter.Halter); halted && ok {
+			m.Halted(w.arrived, now)
+		}
 		w.paid()[i] = b.Meter.Take(due, now, cost, !w.joining)
 		b.Limit.Counts.Took(cost)
 	}

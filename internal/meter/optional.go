@@ -34,3 +34,7 @@ type Copier interface{ Copy() Meter }
 
 // A Bounder is a meter about which others decide, too: Best returns one that grants what this one would if they took nothing.
 type Bounder interface{ Best(now Instant) Meter }
+
+// A Halter is a meter that learns from how much it is used. Halted says that a request that is granted now has waited since an instant,
+// for tokens that others share: if the meter could have paid, that time shows no lack of use.
+type Halter interface{ Halted(since, now Instant) }
