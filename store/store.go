@@ -35,6 +35,15 @@ type Explainer interface {
 	Cause() error // nil: it is not known
 }
 
+// A Queuer is a [Store] whose calls wait for each other, so that one may take long although all is well. A Limiter gives a call up
+// after throttle.StoreTimeout, and then the store counts as unreachable, unless Queuing returns true. Then the call goes on, and its
+// requests wait for it for as long as they may.
+type Queuer interface {
+	Store
+	// Queuing reports whether a call waits for its turn, and turns are taken. It returns immediately, and may be called while Lease runs.
+	Queuing() bool
+}
+
 // A Kind is the algorithm of a budget.
 type Kind string
 

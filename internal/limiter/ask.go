@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 	"time"
@@ -24,18 +25,41 @@ func (l *Core) call(s *bucket.Supply) {
 		if f == nil {
 			return
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), f.Timeout())
-		stop := context.AfterFunc(ctx, func() { l.land(f, nil, noResponse(s.Store, f.Timeout()), true) })
+		ctx, end := l.limitCall(f)
 		outcomes, err := ask(ctx, f)
-		stop()
 		if err != nil && err == ctx.Err() {
 			err = noResponse(s.Store, f.Timeout())
 		}
-		cancel()
+		end()
 		if !l.land(f, outcomes, err, false) {
 			return
 		}
 	}
+}
+
+// limitCall returns the context of a call, which ends when the call takes too long: then it is given up, except while it waits for its turn.
+func (l *Core) limitCall(f *bucket.Call) (ctx context.Context, end func()) {
+	giveUp := func() { l.land(f, nil, noResponse(f.Supply.Store, f.Timeout()), true) }
+	queue, ok := f.Supply.Store.(store.Queuer)
+	if !ok {
+		ctx, cancel := context.WithTimeout(context.Background(), f.Timeout())
+		stop := context.AfterFunc(ctx, giveUp)
+		return ctx, func() { stop(); cancel() }
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	var timer *time.Timer
+	timer = time.AfterFunc(math.MaxInt64, func() {
+		switch {
+		case ctx.Err() != nil: // the call has just ended
+		case queue.Queuing():
+			timer.Reset(f.Timeout())
+		default:
+			cancel(context.DeadlineExceeded)
+			giveUp()
+		}
+	})
+	timer.Reset(f.Timeout())
+	return ctx, func() { timer.Stop(); cancel(nil) }
 }
 
 // noResponse returns the error of a call that took too long.

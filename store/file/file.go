@@ -26,7 +26,8 @@
 //
 // The file is for up to 100,000 budgets and some tens of processes: 8 processes with 16 callers each, in which each request needs another
 // budget, get about 23,000 tokens a second. If the callers pause for 15 ms between requests, which makes 6,800, no call fails, and none
-// takes longer than 50 ms on a machine with idle processors. Each process keeps all states in memory, about 500 bytes for each budget.
+// takes longer than 50 ms on a machine with idle processors. On a busy machine, requests wait for as long as they may while other processes
+// use the file, because a [store.Queuer] is not unreachable then. Each process keeps all states in memory, about 500 bytes for each budget.
 // Beyond that size, the Store logs a warning, once a minute at most; use module throttleredis instead.
 //
 // # Errors
@@ -66,10 +67,14 @@ type Store struct {
 	warned    atomic.Int64  // when the latest warning was logged, in Unix time
 	rewriting chan struct{} // has a value while the file is written again
 
+	others others
+
 	turn chan struct{} // has a value while a call is under way; the fields below are that call's
 	lock lock
 	log  log
 }
+
+var _ store.Queuer = (*Store)(nil)
 
 // An Option changes how a [Store] works.
 type Option interface{ apply(*Store) error }
@@ -214,8 +219,11 @@ func (s *Store) locked(ctx context.Context, f func() error) error {
 	}
 	began, result := time.Now(), make(chan error, 1)
 	var claimed atomic.Bool // by the goroutine that calls f, or by the end of ctx
+	s.others.await(s.path)
 	go func() {
-		if err := s.lock.wait(); err != nil {
+		err := s.lock.wait()
+		s.others.awaited()
+		if err != nil {
 			<-s.turn
 			result <- err
 			return

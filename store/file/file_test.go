@@ -179,6 +179,38 @@ func TestLockThatIsHeldIsAnErrorAfterTheDeadline(t *testing.T) {
 	require.Equal(t, 7998.0, take(t, other, day, 1).Left)
 }
 
+// A call that waits for other processes is not given up while these use the file; see store.Queuer.
+func TestACallIsQueuingWhileOthersUseTheFile(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "limits")
+	s, other := open(t, name), open(t, name)
+	require.False(t, s.Queuing(), "there is no call")
+	require.NoError(t, other.lock.wait())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, err := s.Lease(t.Context(), []store.Ask{{Parts: []store.Part{{Budget: day, Want: 1}}}})
+		assert.NoError(t, err)
+	}()
+	require.Eventually(t, s.Queuing, time.Minute, time.Millisecond)
+	forward := func(d time.Duration) { // the time since which nothing has changed
+		s.others.mu.Lock()
+		defer s.others.mu.Unlock()
+		s.others.moved = s.others.moved.Add(-d)
+	}
+	forward(stands)
+	require.False(t, s.Queuing(), "the process that has the lock stands still")
+	state, err := os.ReadFile(name)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(name+".copy", state, 0o600))
+	require.NoError(t, os.Rename(name+".copy", name))
+	require.True(t, s.Queuing())
+	require.NoError(t, other.lock.unlock())
+	<-done
+	require.True(t, s.Queuing(), "the turn has just come")
+	forward(stands)
+	require.False(t, s.Queuing())
+}
+
 // A panic leaves the lock free.
 func TestAPanicIsAnErrorAndReleasesTheLock(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "limits")

@@ -32,7 +32,7 @@ type load struct {
 
 // timed counts the calls of a Store.
 type timed struct {
-	store.Store
+	*Store
 	calls, slow atomic.Int64
 }
 
