@@ -123,6 +123,32 @@ func TestPartsInDifferentSlotsAreApart(t *testing.T) {
 	}
 }
 
+// Limits without a key are in one slot, or each in its own.
+func TestLimitsWithoutAKeyAreDividedAmongServers(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t)
+	a, b := bucket(""), bucket("")
+	a.Limit, b.Limit = "a", "b"
+	both := ask(store.Part{Budget: a, Want: 1}, store.Part{Budget: b, Want: 1})
+	leases, err := newStore(t, c.client).Lease(t.Context(), both)
+	must(t, err)
+	must(t, leases[0].Err)
+	st := newStore(t, c.client, SlotPerLimit())
+	leases, err = st.Lease(t.Context(), append(both, ask(store.Part{Budget: a, Want: 9})...))
+	must(t, err)
+	if !errors.Is(leases[0].Err, store.ErrApart) {
+		t.Errorf("the error is %v", leases[0].Err)
+	}
+	if leases[1].Err != nil || leases[1].Parts[0].Tokens != 5 {
+		t.Errorf("a new budget has another number of tokens: %+v", leases[1])
+	}
+	all, err := st.Budgets(t.Context(), "{#a}")
+	must(t, err)
+	if len(all) != 1 || all[0].Key != "#" || all[0].Limit != "a" {
+		t.Errorf("%+v", all)
+	}
+}
+
 func TestOneFailedNodeFailsItsAsksAlone(t *testing.T) { // slow: it takes seconds of real time
 	t.Parallel()
 	c := startCluster(t)

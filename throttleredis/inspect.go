@@ -136,6 +136,9 @@ func (s *Store) inspect(ctx context.Context, c *redis.Client, name string, now i
 	b.Key, text, _ = strings.Cut(text, "}")
 	if i := strings.LastIndexByte(text, ':'); i >= 0 {
 		b.Limit = text[:i]
+		if b.Key == "#"+b.Limit { // see SlotPerLimit
+			b.Key = "#"
+		}
 		for kind, letter := range letters {
 			if letter == text[i+1:] {
 				b.Kind = string(kind)

@@ -21,8 +21,11 @@ const slotCount = 1 << 14
 
 // tag returns the hash tag of a budget's key.
 func (s *Store) tag(b *store.Budget) string {
-	if s.oneSlot {
+	switch {
+	case s.oneSlot:
 		return "#"
+	case s.byLimit && b.Key == "":
+		return "#" + safe(b.Limit)
 	}
 	return safe(b.Key)
 }
@@ -34,10 +37,10 @@ func (s *Store) key(b *store.Budget) string { return string(s.appendKey(nil, b))
 
 func (s *Store) appendKey(to []byte, b *store.Budget) []byte {
 	to = append(append(to, s.prefix...), ":"+version+":{"...)
+	to = append(append(to, s.tag(b)...), '}')
 	if s.oneSlot {
-		to = append(to, "#}"...) // the tag ends at the first brace; names contain none
+		to = append(append(to, safe(b.Key)...), '}') // the tag ends at the first brace; names contain none
 	}
-	to = append(append(to, safe(b.Key)...), '}')
 	to = append(append(to, safe(b.Limit)...), ':')
 	return append(to, letters[b.Kind]...)
 }

@@ -27,6 +27,7 @@ type Store struct {
 	client  redis.UniversalClient
 	cluster bool
 	oneSlot bool
+	byLimit bool // the hash tag of a budget without a key is its limit
 	prefix  string
 	logger  *slog.Logger
 	scripts *scripts
@@ -71,6 +72,16 @@ func OneSlot() Option {
 	})
 }
 
+// SlotPerLimit keeps each limit without a key in a slot of a Cluster of its own, by its name, so that several of them are divided among the
+// servers. Without it, all budgets without a key are in one slot. Requests are then charged in each of these limits separately. It changes the
+// names of their keys, and so begins new budgets; see "Roll-outs" in docs/shared-limits-operate.md. It does not fit OneSlot.
+func SlotPerLimit() Option {
+	return option(func(s *Store) error {
+		s.byLimit = true
+		return nil
+	})
+}
+
 // WithLogger sets a logger for debug messages, such as that Redis has lost the script or that its clock has jumped ahead.
 // The default is to log nothing.
 func WithLogger(logger *slog.Logger) Option {
@@ -105,6 +116,9 @@ func New(client redis.UniversalClient, opts ...Option) (*Store, error) {
 			continue
 		}
 		faults = append(faults, o.apply(s))
+	}
+	if s.oneSlot && s.byLimit {
+		faults = append(faults, errors.New("SlotPerLimit does not fit OneSlot"))
 	}
 	if err := errors.Join(faults...); err != nil {
 		return nil, fmt.Errorf("throttleredis: %w", err)

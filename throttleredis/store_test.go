@@ -57,6 +57,7 @@ func TestWrongOptionsAreErrors(t *testing.T) {
 		"nil cluster": func() (*Store, error) { return New((*redis.ClusterClient)(nil)) },
 		"ring":        func() (*Store, error) { return New(ring) },
 		"nil option":  func() (*Store, error) { return New(c, nil) },
+		"both slots":  func() (*Store, error) { return New(c, OneSlot(), SlotPerLimit()) },
 		"nil logger":  func() (*Store, error) { return New(c, WithLogger(nil)) },
 		"empty":       func() (*Store, error) { return New(c, Prefix("")) },
 		"braces":      func() (*Store, error) { return New(c, Prefix("a{b}")) },
@@ -86,6 +87,18 @@ func TestKeysAreBoundedAndEscaped(t *testing.T) {
 		}
 		if got := one.key(&b); got != c.oneSlot && c.key != "#" {
 			t.Errorf("%q in one slot: %q, want %q", c.key, got, c.oneSlot)
+		}
+	}
+	apart, err := New(redis.NewClient(&redis.Options{}), SlotPerLimit())
+	must(t, err)
+	for _, c := range []struct{ key, limit, want string }{
+		{"", "requests", "throttle:1:{#requests}requests:b"},
+		{"", "", "throttle:1:{##}#:b"},
+		{"", "{", "throttle:1:{##Ah-1ltuB5tAr89JYbuOYHw}#Ah-1ltuB5tAr89JYbuOYHw:b"},
+		{"a", "requests", "throttle:1:{a}requests:b"},
+	} {
+		if got := apart.key(&store.Budget{Kind: store.Bucket, Limit: c.limit, Key: c.key}); got != c.want {
+			t.Errorf("%q of %q with a slot for each limit: %q, want %q", c.limit, c.key, got, c.want)
 		}
 	}
 	for _, key := range []string{"a{b", "a}b", "#a", "a\nb", "a\x00b", "\xff", strings.Repeat("x", 65), strings.Repeat("x", 1<<20)} {
