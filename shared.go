@@ -143,8 +143,8 @@ func LeaseAhead(d time.Duration) SharedOption {
 }
 
 // StoreTimeout sets the time after which a call of the store counts as failed. If the store is far away, a call may take twice the
-// usual round trip, and at most 4d. The time in which a call waits for its turn does not count; see [store.Queuer]. The default is 250 ms; it
-// must be positive.
+// usual round trip, and at most 4d. The default is 250 ms; it must be positive. The time in which a call waits for its turn does not count; see
+// [store.Queuer].
 func StoreTimeout(d time.Duration) SharedOption {
 	return shareOption(func(l *Limit, s *bucket.Sharing) {
 		s.Timeout = d
