@@ -10,13 +10,15 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"syscall"
 	"time"
 )
 
-// Main runs a program until it is done or interrupted. It exits with status 2 if the arguments are wrong, and with status 1 if
-// the program fails.
+// Main runs a program until it is done, interrupted or terminated; the second signal kills it. It exits with status 2 if the arguments
+// are wrong, and with status 1 if the program fails.
 func Main(run func(ctx context.Context, args []string, out io.Writer) error) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
 	err := run(ctx, os.Args[1:], os.Stdout)
 	stop()
 	if status := Status(err); status != 0 {
