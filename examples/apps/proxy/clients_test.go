@@ -143,7 +143,7 @@ func TestCurl(t *testing.T) { // slow: curl sleeps until its retry
 	assert.EqualValues(t, 2, received.Load())
 
 	p = runProgram(t, writeConfig(t, t.TempDir(), api.URL, `"max_wait": "0s", "limits": [{"kind": "bucket", "n": 1, "per": "24h", "costs": {"/": 2}}]`))
-	assert.Equal(t, "429", command(t, "curl", "-sS", "-o", filepath.Join(t.TempDir(), "body"), "-w", "%{http_code}", p.clients+"/up/"))
+	assert.Equal(t, "413", command(t, "curl", "-sS", "-o", filepath.Join(t.TempDir(), "body"), "-w", "%{http_code}", p.clients+"/up/"))
 }
 
 // A process that gets SIGTERM sends what waits, tells others to come again, ends with status 0, and leaves its budget to the next.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -49,7 +50,7 @@ func (o *output) String() string {
 func writeConfig(t *testing.T, dir, upstream, fields string) string {
 	t.Helper()
 	name := filepath.Join(dir, "limits.json")
-	require.NoError(t, os.WriteFile(name, fmt.Appendf(nil, `{"drain": "2s", "store": "budgets", "upstreams": {"up": {"url": %q, %s}}}`, upstream, fields), 0o600))
+	require.NoError(t, os.WriteFile(name, fmt.Appendf(nil, `{"drain": "5s", "store": "budgets", "upstreams": {"up": {"url": %q, %s}}}`, upstream, fields), 0o600))
 	return name
 }
 
@@ -188,6 +189,29 @@ func TestKeysAreShownNowhere(t *testing.T) {
 	}
 	assert.Contains(t, p.out.String(), "request failed")
 	assert.Contains(t, p.out.String(), "request rejected")
+}
+
+// A stream that outlasts the time for it is cut off, and its client sees that.
+func TestTheProgramEndsDuringAStream(t *testing.T) {
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "begins")
+		http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	defer api.Close()
+	file := writeConfig(t, t.TempDir(), api.URL, `"limits": [{"kind": "in-flight", "n": 1}]`)
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(file, bytes.Replace(text, []byte("5s"), []byte("10ms"), 1), 0o600))
+	p := runProgram(t, file)
+	resp, err := http.Get(p.clients + "/up/")
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	p.stop()
+	got, err := io.ReadAll(resp.Body)
+	assert.Equal(t, "begins", string(got))
+	assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	assert.Contains(t, p.out.String(), "responses were cut off")
 }
 
 func TestThePageAndTheMetricsHaveAnAddressOfTheirOwn(t *testing.T) {

@@ -112,10 +112,9 @@ func (p *proxy) fail(w http.ResponseWriter, r *http.Request, err error, log *slo
 		w.Header().Set("Retry-After", strconv.Itoa(1+max(0, int(time.Until(*ends).Seconds()))))
 		w.Header().Set("Connection", "close")
 		say(w, http.StatusServiceUnavailable, "the proxy is shutting down")
+	case rejected && rejection.Reason == throttle.ReasonCost: // for good, so no 429, after which SDKs would retry
+		say(w, http.StatusRequestEntityTooLarge, rejection.Error())
 	case rejected:
-		if rejection.Reason == throttle.ReasonCost {
-			w.Header().Set("X-Should-Retry", "false")
-		}
 		rejection.WriteResponse(w)
 	default:
 		log.Error("request failed", "method", r.Method, "error", err) // neither its URL nor its header, which may have a key

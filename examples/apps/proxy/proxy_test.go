@@ -327,10 +327,9 @@ func TestRejectionsAreThoseOfTheUpstream(t *testing.T) {
 		assert.Equal(t, "90", resp.Header.Get("Retry-After"))
 		assert.Equal(t, "90000", resp.Header.Get("Retry-After-Ms"))
 		assert.Contains(t, text, `"error":{"type":"rate_limit_error","code":"rate_limit_exceeded"`)
-		resp, _ = s.get("/up/large")
-		assert.Equal(t, 429, resp.StatusCode)
-		assert.Empty(t, resp.Header.Get("Retry-After"))
-		assert.Equal(t, "false", resp.Header.Get("X-Should-Retry"))
+		resp, text = s.get("/up/large")
+		assert.Equal(t, 413, resp.StatusCode)
+		assert.Contains(t, text, "cost 2 exceeds the burst of 1")
 		assert.EqualValues(t, 1, s.limit("bucket").Charged)
 
 		s = serve(t, `"shape": "google", `+bucket, ok)
@@ -359,6 +358,35 @@ func TestUpstreamsThatFail(t *testing.T) {
 		require.NoError(t, err)
 		_, err = io.ReadAll(resp.Body)
 		assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	})
+}
+
+// An upgraded connection, such as a WebSocket, passes both ways.
+func TestUpgradedConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t, `"limits": [{"kind": "in-flight", "n": 1}]`, func(w http.ResponseWriter, r *http.Request) {
+			conn, buffer, err := http.NewResponseController(w).Hijack()
+			if !assert.NoError(t, err) {
+				return
+			}
+			defer conn.Close()
+			io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+			line, _ := buffer.ReadString('\n')
+			io.WriteString(conn, "echo "+line)
+			buffer.ReadString('\n')
+		})
+		resp, err := s.send(t.Context(), http.MethodGet, "/up/", "", "Connection: Upgrade", "Upgrade: echo")
+		require.NoError(t, err)
+		require.Equal(t, 101, resp.StatusCode)
+		io.WriteString(resp.Body.(io.Writer), "hello\n")
+		got := make([]byte, 100)
+		n, err := resp.Body.Read(got)
+		require.NoError(t, err)
+		assert.Equal(t, "echo hello\n", string(got[:n]))
+		assert.Equal(t, 1, s.limit("in-flight").InFlight)
+		resp.Body.Close()
+		synctest.Wait()
+		assert.Zero(t, s.limit("in-flight").InFlight)
 	})
 }
 
