@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	"context"
@@ -121,10 +122,9 @@ func TestTheProxyIsNotOpen(t *testing.T) {
 			conn, err := s.client.Transport.(*http.Transport).DialContext(t.Context(), "tcp", "proxy.test:80")
 			require.NoError(t, err)
 			go io.WriteString(conn, request)
-			got := make([]byte, 4096)
-			n, err := conn.Read(got)
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 			require.NoError(t, err)
-			assert.Contains(t, string(got[:n]), want)
+			assert.Contains(t, resp.Status+s.read(resp), want)
 			conn.Close()
 		}
 	})
@@ -132,16 +132,25 @@ func TestTheProxyIsNotOpen(t *testing.T) {
 
 // Each event arrives when it was sent, and usage at the end settles the estimate. One token in four bytes is added to the cost.
 func TestStreamsAreStreamedAndSettled(t *testing.T) {
+	usage := `{"usage": {"total_tokens": 12}}` + "\n\n"
+	testStream(t, "text/event-stream", "", "data: {}\n\n", "data: "+usage)
+	testStream(t, "application/json", fmt.Sprint(5*len("{}\n")+len(usage)), "{}\n", usage) // of a known length, ReverseProxy flushes nothing by itself
+}
+
+func testStream(t *testing.T, contentType, contentLength, event, last string) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t, `"limits": [{"kind": "bucket", "n": 5000, "per": "10h", "costs": {"POST /base/chat": 1000, "/": 0}, "bytes_per_token": 4,
 			"settle": ["usage.total_tokens"]}]`, func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Type", "text/event-stream")
-			for i := range 5 {
-				fmt.Fprintf(w, "data: %d\n\n", i)
+			w.Header().Set("Content-Type", contentType)
+			if contentLength != "" {
+				w.Header().Set("Content-Length", contentLength)
+			}
+			for range 5 {
+				io.WriteString(w, event)
 				http.NewResponseController(w).Flush()
 				time.Sleep(time.Second)
 			}
-			io.WriteString(w, `data: {"usage": {"total_tokens": 12}}`+"\n\n")
+			io.WriteString(w, last)
 		})
 		begin := time.Now()
 		resp, err := s.send(t.Context(), http.MethodPost, "/up/chat", strings.Repeat("x", 400))
@@ -164,7 +173,9 @@ func TestStreamsAreStreamedAndSettled(t *testing.T) {
 		assert.Equal(t, []time.Duration{0, 1e9, 2e9, 3e9, 4e9, 5e9}, at)
 		synctest.Wait()
 		assert.EqualValues(t, 1100-12, s.limit("bucket").Returned)
-		s.get("/up/models")
+		resp, err = s.send(t.Context(), http.MethodHead, "/up/models", "")
+		require.NoError(t, err)
+		resp.Body.Close()
 		assert.EqualValues(t, 1100, s.limit("bucket").Charged, "other paths cost nothing")
 	})
 }
@@ -240,8 +251,11 @@ func TestBodiesArriveWhole(t *testing.T) {
 			length = r.ContentLength
 		})
 		whole := bytes.Repeat([]byte("0123456789abcdef"), bodyMost/16+1)
-		for _, n := range []int{0, 1, bodyMost - 1, bodyMost, bodyMost + 1} {
+		for _, n := range []int{0, 1, bodyMost, bodyMost + 1} {
 			for _, known := range []bool{true, false} {
+				if known && n == bodyMost {
+					continue // it is as one byte, and takes a while
+				}
 				var body io.Reader = bytes.NewReader(whole[:n])
 				if !known {
 					body = io.MultiReader(body)
