@@ -220,6 +220,26 @@ func TestReadmeIsShort(t *testing.T) {
 	require.LessOrEqual(t, strings.Count(string(text), "\n"), 200)
 }
 
+// TestPagesForUsersAreShort counts the words outside programs, and those of the longest sentence. docs/decisions.md and docs/lab are not for users.
+func TestPagesForUsersAreShort(t *testing.T) {
+	program, table := regexp.MustCompile("(?s)```.*?```"), regexp.MustCompile(`(?m)^\|.*$`)
+	sentence := regexp.MustCompile(`[.:?!]["*)]*\s|\n\s*\n|\n[-\d]|\|`)
+	total := 0
+	for _, name := range documents(t) {
+		if name == "docs/decisions.md" || strings.HasPrefix(name, "docs/lab/") {
+			continue
+		}
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		prose := program.ReplaceAllString(string(text), "")
+		total += len(strings.Fields(prose))
+		for _, s := range sentence.Split(table.ReplaceAllString(prose, ""), -1) {
+			assert.LessOrEqual(t, len(strings.Fields(s)), 32, "%s: %s", name, s)
+		}
+	}
+	require.LessOrEqual(t, total, 16_400)
+}
+
 // asFunction makes a file with a function of statements, which may use what the text around them speaks of, and leave unused what
 // they declare.
 func asFunction(statements, name string) string {
