@@ -44,12 +44,13 @@ type world struct {
 }
 
 func (w *world) String() string {
-	text := fmt.Sprintf("%d requests, costs to %d, retries %v, sticky %v, tiers %v, bounded %v, changes %v, shutdown %v", len(w.requests), w.requests[0].most, w.retries,
+	var text strings.Builder
+	fmt.Fprintf(&text, "%d requests, costs to %d, retries %v, sticky %v, tiers %v, bounded %v, changes %v, shutdown %v", len(w.requests), w.requests[0].most, w.retries,
 		w.sticky, w.tiers, w.bounded, w.changes, w.shutdown)
 	for i, m := range w.members {
-		text += fmt.Sprintf("; %d: kind %d, %d/s, %d slots, takes %v, after %v, fails with %v or %d from %v to %v", i, m.kind, m.rate, m.slots, m.takes, m.after, m.fails, m.status, m.from, m.to)
+		fmt.Fprintf(&text, "; %d: kind %d, %d/s, %d slots, takes %v, after %v, fails with %v or %d from %v to %v", i, m.kind, m.rate, m.slots, m.takes, m.after, m.fails, m.status, m.from, m.to)
 	}
-	return text
+	return text.String()
 }
 
 // The kinds of limits that a member may have.
