@@ -66,7 +66,7 @@ func budgets(base http.RoundTripper) (*throttle.Transport, error) {
 				p, _ := r.Context().Value(payer{}).(payer)
 				return key(p)
 			}),
-			throttle.Cost(func(r *http.Request) int64 { return (3*r.ContentLength/4 + 15*1000) }), // what it may cost: 1,000 tokens of output
+			throttle.Cost(func(r *http.Request) int64 { return 3*r.ContentLength/4 + 15*1000 }), // what it may cost: 1,000 tokens of output
 			throttle.SettleJSONFunc(price, "usage.prompt_tokens", "usage.prompt_tokens_details.cached_tokens", "usage.completion_tokens"))
 	}
 	return throttle.New(base, throttle.WithMaxWait(time.Minute), throttle.WithLimit( // and not until the next month

@@ -3,6 +3,7 @@ package grpctest
 
 import (
 	"context"
+	"errors"
 
 	"github.com/httpthrottle/throttle"
 
@@ -14,10 +15,10 @@ import (
 func throttled(l *throttle.Limiter) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		grant, err := l.Acquire(ctx, throttle.Ask{Key: conn.Target()})
-		if ctx.Err() != nil {
-			return status.FromContextError(ctx.Err()).Err()
-		} else if err != nil {
+		if errors.Is(err, throttle.ErrThrottled) {
 			return status.Error(codes.ResourceExhausted, err.Error())
+		} else if err != nil { // the context has ended
+			return status.FromContextError(err).Err()
 		}
 		defer grant.Done() // a slot of InFlight
 		err = call(ctx, method, req, reply, conn, opts...)
