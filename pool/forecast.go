@@ -10,16 +10,16 @@ import (
 	"github.com/httpthrottle/throttle"
 )
 
-// Forecast returns when n requests like ask would be sent if they came now, behind those that wait, and no other request came; n is at
-// least 1. It takes no token and no place in a queue. The times are those after which the members that are in have together been able to
+// Forecast returns when n requests like ask would be sent if they came now, behind those that wait, and no other request came. With n = 0, it
+// returns when the last of those will be sent that wait where such a request would. It takes no token and no place in a queue. The times are those after which the members that are in have together been able to
 // pay for all of them, and for all that wait before them: the wait that a rejection reports, and [throttle.Waiting], are the same number.
 // It is exact if each member has one limit with a rate, and all requests cost the same. Otherwise, and in general where responses decide,
 // it is a lower bound; Least is always true. The Limit and the Key are empty.
 //
 // The error joins those of all members, if none can send such a request.
 func (p *Pool) Forecast(ask throttle.Ask, n int) (throttle.Forecast, error) {
-	if n < 1 {
-		return throttle.Forecast{}, fmt.Errorf("pool: Forecast of %d requests: there must be 1 at least", n)
+	if n < 0 {
+		return throttle.Forecast{}, fmt.Errorf("pool: Forecast of %d requests: the number is negative", n)
 	}
 	f := throttle.Forecast{Least: true}
 	set := p.set.Load()

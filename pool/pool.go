@@ -61,9 +61,10 @@ type Pool struct {
 	drains  sync.Once     // closes drained
 	drained chan struct{} // closed when the Pool is shut and no request is active
 
-	waiting                   atomic.Int64
-	moved, rejected, canceled atomic.Uint64
-	before                    atomic.Uint64 // requests that members have sent which were removed
+	waiting, waited          atomic.Int64 // waited is the sum of all waits
+	moved, delayed, canceled atomic.Uint64
+	rejected                 [len(throttle.Counts[throttle.Reason]{})]atomic.Uint64
+	before                   atomic.Uint64 // requests that members have sent which were removed
 }
 
 // An Option configures a Pool. Its error names the option and what is wrong with it; New joins the errors of all.
@@ -128,6 +129,16 @@ func (p *Pool) Set(members ...Member) error {
 		close(old.changed)
 	}
 	return nil
+}
+
+// Members returns the members, in the order of After.
+func (p *Pool) Members() []Member {
+	set := p.set.Load()
+	all := make([]Member, len(set.members))
+	for i := range set.members {
+		all[i] = set.members[i].Member
+	}
+	return all
 }
 
 // now returns how long ago the Pool was made. Unlike the time of day, it never jumps.

@@ -24,7 +24,7 @@ func (p *Pool) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	if !p.arrive() {
 		closeBody(req)
-		p.rejected.Add(1)
+		p.count(nil, errShut)
 		return nil, errShut
 	}
 	defer p.depart()

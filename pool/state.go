@@ -18,7 +18,8 @@ type state struct {
 	door     *limiter.Door
 	failures atomic.Int32 // in succession
 	out      atomic.Bool
-	opening  atomic.Bool // it is new, and shut until those that waited when it came have places there
+	opening  atomic.Bool            // it is new, and shut until those that waited when it came have places there
+	last     atomic.Pointer[string] // why the last request failed that did; nil: none has
 	sent     atomic.Uint64
 	latency
 }
@@ -41,6 +42,9 @@ func (s *state) isLeftOut() bool { return s.door.IsShut() && !s.opening.Load() }
 func (p *Pool) ended(s *state, req *http.Request, resp *http.Response, unsent bool, err error, took, now time.Duration) {
 	s.took(resp, err, took, now)
 	failed := isFailure(req, resp, err)
+	if unsent || failed {
+		s.last.Store(new(failureOf(resp, err)))
+	}
 	switch {
 	case unsent, bridge.IsDialError(err), failed && s.failures.Add(1) >= mostFailures:
 		if !s.out.Swap(true) {

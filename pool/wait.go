@@ -89,6 +89,8 @@ func (w *wait) untilDecided() (at *place, granted bool, err error) {
 	at, closes = w.granted(), false
 	switch {
 	case at != nil && w.mayGo(at):
+		w.pool.delayed.Add(1)
+		w.pool.waited.Add(int64(w.pool.now() - w.start))
 		return at, true, nil
 	case at != nil:
 		at.by.Core().Return(at.waiter)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/metrics"
+	"github.com/httpthrottle/throttle/pool"
 	"github.com/httpthrottle/throttle/retry"
 )
 
@@ -63,32 +64,55 @@ func Register(l *throttle.Limiter, name string, opts ...Option) (metric.Registra
 	if l == nil {
 		return nil, errors.New("throttleotel: Register: the Limiter is nil")
 	}
-	c := config{provider: otel.GetMeterProvider()}
+	c, err := configOf(opts)
+	if err != nil {
+		return nil, err
+	}
+	return c.register("limiter", name, metrics.FromLimiter, func(to func(metrics.Sample)) { metrics.ReadLimiter(l, to) })
+}
+
+// RegisterPool reports the counters and gauges of p from now on, until Unregister is called: the Pool as a whole, in which each request counts once,
+// and what it knows of its members. The attribute throttle.pool is name. The limits of the members are those of their Limiters; see [Register].
+func RegisterPool(p *pool.Pool, name string, opts ...Option) (metric.Registration, error) {
+	if p == nil {
+		return nil, errors.New("throttleotel: RegisterPool: the Pool is nil")
+	}
+	c, err := configOf(opts)
+	if err != nil {
+		return nil, err
+	}
+	return c.register("pool", name, metrics.FromPool, func(to func(metrics.Sample)) { metrics.ReadPool(p, to) })
+}
+
+func configOf(opts []Option) (c config, err error) {
+	c = config{provider: otel.GetMeterProvider()}
 	for _, o := range opts {
 		if o == nil {
-			return nil, errors.New("throttleotel: Register: an Option is nil")
+			return c, errors.New("throttleotel: Register: an Option is nil")
 		}
 		o.applyTo(&c)
 	}
 	if c.provider == nil {
-		return nil, errors.New("throttleotel: WithMeterProvider(nil): a MeterProvider is needed")
+		return c, errors.New("throttleotel: WithMeterProvider(nil): a MeterProvider is needed")
 	}
-	if err := errors.Join(c.faults...); err != nil {
-		return nil, err
-	}
+	return c, errors.Join(c.faults...)
+}
+
+// register reports the metrics of a source with a name, which read passes to its parameter, and those of the Policies.
+func (c *config) register(of, name string, from metrics.Source, read func(to func(metrics.Sample))) (metric.Registration, error) {
 	meter := c.provider.Meter(ScopeName)
-	r := reporter{make(map[*metrics.Metric]instrument), l, attribute.String("throttle.limiter", name), c.retries}
-	all, err := r.makeInstruments(meter)
+	r := reporter{make(map[*metrics.Metric]instrument), read, attribute.String("throttle."+of, name), c.retries}
+	all, err := r.makeInstruments(meter, from)
 	if err != nil {
 		return nil, err
 	}
 	return meter.RegisterCallback(r.report, all...)
 }
 
-// A reporter observes one Limiter.
+// A reporter observes one Limiter or Pool.
 type reporter struct {
 	instruments map[*metrics.Metric]instrument
-	limiter     *throttle.Limiter
+	read        func(to func(metrics.Sample))
 	name        attribute.KeyValue
 	retries     []retries
 }
@@ -102,10 +126,10 @@ type instrument struct {
 
 // makeInstruments makes the instruments, and returns them as a list. Single Transports and keys are not reported, and histograms are
 // those of the Producer.
-func (r *reporter) makeInstruments(meter metric.Meter) (all []metric.Observable, err error) {
+func (r *reporter) makeInstruments(meter metric.Meter, from metrics.Source) (all []metric.Observable, err error) {
 	var faults []error
-	for _, m := range metrics.All() {
-		if m.Source != metrics.FromLimiter && m.Source != metrics.FromPolicy {
+	for _, m := range slices.Concat(metrics.All(), metrics.OfPools()) {
+		if m.Source != from && m.Source != metrics.FromPolicy {
 			continue
 		}
 		unit, help := metric.WithUnit(m.Unit), metric.WithDescription(m.Help)
@@ -140,7 +164,7 @@ func (r *reporter) report(_ context.Context, o metric.Observer) error {
 			o.ObserveFloat64(in.floats, s.Float, metric.WithAttributeSet(attributes(r.name, in.attributes, s)))
 		}
 	}
-	metrics.ReadLimiter(r.limiter, to)
+	r.read(to)
 	for _, by := range r.retries {
 		metrics.ReadPolicy(by.name, by.policy, to)
 	}
@@ -155,7 +179,7 @@ func keysOf(m *metrics.Metric) (keys []attribute.Key) {
 	return keys
 }
 
-// attributes returns the name of a Limiter, and the labels of a sample.
+// attributes returns the name of a Limiter or a Pool, and the labels of a sample.
 func attributes(limiter attribute.KeyValue, keys []attribute.Key, s metrics.Sample) attribute.Set {
 	all := append(make([]attribute.KeyValue, 0, 3), limiter)
 	for i, key := range keys {

@@ -34,6 +34,8 @@ const (
 	kindRetuned  kind = "retuned"
 	kindOutage   kind = "outage"
 	kindEvicted  kind = "evicted"
+	kindOut      kind = "out"
+	kindBack     kind = "back"
 )
 
 // A diary is the last events of a Limiter, oldest first. They are found in counters, so that the page needs no hooks.
@@ -82,6 +84,7 @@ func (d *diary) note(first, last *sample, from source, names naming) {
 		}
 	}
 	d.noteOutages(event{from: first.at, to: last.at, kind: kindOutage}, first, last)
+	d.noteMembers(event{from: first.at, to: last.at}, first, last)
 }
 
 // noteRetunes adds the changes of a learned rate. If they had several causes, it is not known how far the rate went because of each.
@@ -206,6 +209,10 @@ func (e *event) text() string {
 			text += "changed " + plural(e.n, "rate")
 		}
 		return text + ": " + e.cause
+	case kindOut:
+		return joined("member"+of+" is left out", e.detail)
+	case kindBack:
+		return "member" + of + " is back"
 	case kindEvicted:
 		return plural(e.n, "key") + " of limit" + of + " forgotten to make room"
 	}
@@ -219,7 +226,7 @@ func (e *event) text() string {
 // level returns how bad it is.
 func (e *event) level() string {
 	switch {
-	case e.kind == kindRejected, e.kind == kindRefused && e.bad, e.kind == kindOutage && e.cause == "unreachable":
+	case e.kind == kindRejected, e.kind == kindOut, e.kind == kindRefused && e.bad, e.kind == kindOutage && e.cause == "unreachable":
 		return "bad"
 	case e.kind == kindRefused, e.kind == kindHeld, e.kind == kindEvicted:
 		return "busy"

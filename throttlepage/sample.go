@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/pool"
 )
 
 const (
@@ -51,6 +52,7 @@ type sample struct {
 	limits []throttle.LimitStats
 	stores []throttle.StoreStats
 	queue  throttle.Forecast // of the requests that wait; zero: there are none, or they have keys
+	pool   *pool.Stats       // nil: it is of a Limiter
 }
 
 // A walk is a look at all keys and servers, for all queries. They have the names that are shown.
@@ -86,6 +88,7 @@ type state struct {
 	Servers []throttle.ServerStats `json:"servers"`
 	Keys    []throttle.BucketStats `json:"keys"`
 	Events  []eventState           `json:"events"`
+	Pool    *pool.Stats            `json:"pool,omitempty"`
 }
 
 // frame returns the latest frame of a query, or a new one if that is a second old.
@@ -105,7 +108,7 @@ func (p *Page) frame(q query) *frame {
 		w := l.find(now, q, p.names)
 		f.view.Limiters = append(f.view.Limiters, l.view(now, w))
 		last := l.last()
-		f.state = append(f.state, state{l.name, last.stats, last.limits, w.servers, w.keys, l.diary.state()})
+		f.state = append(f.state, state{l.name, last.stats, last.limits, w.servers, w.keys, l.diary.state(), last.pool})
 	}
 	slices.SortStableFunc(f.view.Limiters, bySeverity)
 	f.view.fold()
@@ -150,6 +153,9 @@ func (l *watched) last() *sample { return &l.history[len(l.history)-1] }
 // read asks the Limiter for its figures, and forgets those that are too old.
 func (l *watched) read(now time.Time, names naming) {
 	s := sample{at: now, stats: l.source.Stats(), limits: l.source.Limits(), stores: l.source.Stores()}
+	if m, ok := l.source.(members); ok {
+		s.pool = new(m.Pool())
+	}
 	if s.stats.Waiting > 0 && !slices.ContainsFunc(s.limits, isByKey) {
 		s.queue, _ = l.source.Forecast(throttle.Ask{}, 0) // the Ask names nothing that could be wrong
 	}

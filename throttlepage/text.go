@@ -31,6 +31,12 @@ func (l *limiterView) writeText(b *strings.Builder) {
 		fmt.Fprintf(b, "  %s: %s (%s)\n", t.Label, t.Value, t.Note)
 	}
 	table := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	if len(l.Members) > 0 {
+		fmt.Fprintf(table, "\n  member\tstate\tafter\tsent\twaiting\tin flight\trefused\tlatency\t\n")
+	}
+	for _, x := range l.Members {
+		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", x.Name, x.State, x.After, x.Sent, x.Waiting, x.InFlight, x.Refused, x.Latency, x.Why)
+	}
 	if len(l.Limits) > 0 {
 		fmt.Fprintf(table, "\n  limit\trate\tleft\twaiting\tin flight\tp50\tp90\trejected\t\n")
 	}

@@ -34,8 +34,9 @@ type limiterView struct {
 	DryRun   bool
 	Open     bool // shown whole, and not only as a line
 	Tiles    []tile
-	Since    string // over which time waits and rejections are counted
-	Charts   string // over which time the charts are; "": there are none so far
+	Since    string       // over which time waits and rejections are counted
+	Charts   string       // over which time the charts are; "": there are none so far
+	Members  []memberView // of a Pool, and all of them together
 	Limits   []limitView
 	Stores   []storeView
 	Servers  []serverView
@@ -148,6 +149,9 @@ func (l *watched) view(now time.Time, w *selection) limiterView {
 	if d := l.memory.span(); d > 0 {
 		v.Charts = "last " + duration(rounded(d))
 	}
+	if last.pool != nil {
+		v.Members = viewOfMembers(c, now)
+	}
 	for i := range last.limits {
 		if li := &last.limits[i]; li.Kind != throttle.KindNone && (li.Kind != serverLimit || len(w.servers) > 0 || li.Unread > 0) {
 			v.Limits = append(v.Limits, l.limitView(i, li, c, now))
@@ -247,6 +251,9 @@ func (l *watched) verdict(c change, w *selection, now time.Time) (level, word, n
 			level, word, many = lv, w, n
 		}
 		all = append(all, fmt.Sprintf(format, args...))
+	}
+	if level, word, says := c.out(now); says != "" {
+		add(level, word, 0, "%s", says)
 	}
 	if len(w.servers) > 0 && w.servers[0].Final != nil { // it is first
 		add("bad", "refused", c.rejected(), "%s refuses, and no waiting helps: %s. Once that is mended, ForgetServer ends it.",

@@ -97,9 +97,14 @@ func (c *Collector) fault(format string, args ...any) {
 func newDescs(name string) map[*metrics.Metric]*prometheus.Desc {
 	descs := make(map[*metrics.Metric]*prometheus.Desc)
 	for _, m := range metrics.All() {
-		descs[m] = prometheus.NewDesc(m.PrometheusName(), m.Help, m.Labels, prometheus.Labels{"limiter": clean(name)})
+		descs[m] = newDesc(m, "limiter", name)
 	}
 	return descs
+}
+
+// newDesc returns the description of a metric of something with a name.
+func newDesc(m *metrics.Metric, of, name string) *prometheus.Desc {
+	return prometheus.NewDesc(m.PrometheusName(), m.Help, m.Labels, prometheus.Labels{of: clean(name)})
 }
 
 // Describe implements [prometheus.Collector].
@@ -136,7 +141,15 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 
 // metric returns nil for a Kind of a newer root module.
 func (c *Collector) metric(s metrics.Sample) (prometheus.Metric, error) {
-	desc, labels := c.descs[s.Metric], slices.Clone(s.Labels)
+	made, err := metricOf(c.descs[s.Metric], s)
+	if err == nil && c.exemplars != nil && s.Metric.Name == "throttle.wait" {
+		made = c.exemplars.add(made, s.Labels[0])
+	}
+	return made, err
+}
+
+func metricOf(desc *prometheus.Desc, s metrics.Sample) (prometheus.Metric, error) {
+	labels := slices.Clone(s.Labels)
 	for i, name := range s.Metric.Labels {
 		if name != "key" && name != "host" { // of which WithKeys has the valid ones, each whole
 			labels[i] = clean(labels[i])
@@ -151,11 +164,7 @@ func (c *Collector) metric(s metrics.Sample) (prometheus.Metric, error) {
 		return prometheus.NewConstMetric(desc, prometheus.GaugeValue, s.Float, labels...)
 	case metrics.Histogram:
 		count, buckets := cumulated(s.Counts)
-		made, err := prometheus.NewConstHistogram(desc, count, s.Counts.Sum, buckets, labels...)
-		if err == nil && c.exemplars != nil && s.Metric.Name == "throttle.wait" {
-			made = c.exemplars.add(made, s.Labels[0])
-		}
-		return made, err
+		return prometheus.NewConstHistogram(desc, count, s.Counts.Sum, buckets, labels...)
 	}
 	return nil, nil
 }

@@ -84,6 +84,15 @@ func (d *Door) now() meter.Instant { return meter.Instant(time.Since(d.core.Star
 
 func (d *Door) next(now meter.Instant) meter.Instant { return max(1, now+d.every) }
 
+// NextTrial returns when the next trial may begin; zero: the Door is open.
+func (d *Door) NextTrial() time.Time {
+	opens := d.opens.Load()
+	if opens == 0 {
+		return time.Time{}
+	}
+	return d.core.Start.Add(time.Duration(opens))
+}
+
 // Waiting returns how many requests wait at the Door.
 func (d *Door) Waiting() int {
 	d.core.mu.Lock()

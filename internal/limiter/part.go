@@ -21,7 +21,7 @@ type Work struct {
 	Done  float64 // of it by some time, if all of them wait for this Core alone
 }
 
-// Work appends the work before n requests like w that is done by some time from now on, by limit.
+// Work appends the work before n requests like w that is done by some time from now on, by limit; with none, that before w.
 func (l *Core) Work(all []Work, w *Waiter, n int64, within time.Duration) []Work {
 	if len(w.in.At) == 0 { // it was rejected before it was known where it would wait
 		return all
@@ -37,7 +37,10 @@ func (l *Core) Work(all []Work, w *Waiter, n int64, within time.Duration) []Work
 		if cost == 0 || p.Apart {
 			continue
 		}
-		total := meter.AddCount(ahead[i], times(cost, n))
+		total := workOf(ahead[i], cost, n)
+		if total == 0 {
+			continue
+		}
 		var done int64
 		if alike {
 			done = paidBy(p, total, cost, cost, by, now)
@@ -76,7 +79,10 @@ func (l *Core) Alone(w *Waiter, n int64) time.Duration {
 	ahead, _, _ := l.order.Ahead(&w.in, now)
 	due := now
 	for i, cost := range w.in.Costs[:min(len(w.in.Costs), len(ahead))] {
-		due = max(due, w.in.Point(i).Plan(now, meter.AddCount(ahead[i], times(cost, n-1)), cost))
+		if all := workOf(ahead[i], cost, n); all > 0 {
+			last := min(all, cost)
+			due = max(due, w.in.Point(i).Plan(now, all-last, last))
+		}
 	}
 	return bucket.Until(due, now)
 }
@@ -103,6 +109,9 @@ func paidBy(p *order.Point, sum, step, last int64, by, now meter.Instant) int64 
 	}
 	return done * step
 }
+
+// workOf returns what requests before n others cost, and these themselves.
+func workOf(ahead, cost, n int64) int64 { return meter.AddCount(ahead, times(cost, n)) }
 
 // times returns what n requests of some cost cost.
 func times(cost, n int64) int64 {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/pool"
 	"github.com/httpthrottle/throttle/retry"
 )
 
@@ -43,6 +44,7 @@ const (
 	FromTransport                   // see ReadTransport
 	FromPolicy                      // see ReadPolicy
 	FromKey                         // see ReadBucket and ReadQuota
+	FromPool                        // see ReadPool
 )
 
 // PrometheusName returns the name that OpenTelemetry's Prometheus exporter makes of Name, such as throttle_tokens_charged_total.
@@ -76,10 +78,14 @@ type Counts struct {
 	Sum    float64
 }
 
-// All returns every metric. Pointers to them are the same in each call, and the Metrics are not to be changed.
+// All returns every metric, except those of Pools. Pointers to them are the same in each call, and the Metrics are not to be changed.
 func All() []*Metric {
 	return slices.Concat(limiters.metrics(), limits.metrics(), stores.metrics(), transports.metrics(), policies.metrics(), buckets.metrics(), quotas.metrics())
 }
+
+// OfPools returns the metrics of Pools, as All does the others. They are no part of All, because exporters have them under another label than
+// that of a Limiter.
+func OfPools() []*Metric { return slices.Concat(pools.metrics(), members.metrics()) }
 
 // ReadLimiter passes the samples of a Limiter, of its limits and of its stores to to.
 func ReadLimiter(l *throttle.Limiter, to func(Sample)) {
@@ -111,6 +117,15 @@ func ReadBucket(b *throttle.BucketStats, to func(Sample)) { buckets.read(b, to, 
 // ReadQuota passes the samples of one quota of a host to to.
 func ReadQuota(host string, q *throttle.QuotaStats, to func(Sample)) {
 	quotas.read(q, to, host, q.Name)
+}
+
+// ReadPool passes the samples of a Pool and its members to to.
+func ReadPool(p *pool.Pool, to func(Sample)) {
+	s := p.Stats()
+	pools.read(&s, to)
+	for i := range s.Members {
+		members.read(&s.Members[i], to, s.Members[i].Name)
+	}
 }
 
 // A group has the metrics that are read from one value.

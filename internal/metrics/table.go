@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/pool"
 	"github.com/httpthrottle/throttle/retry"
 )
 
@@ -72,7 +73,26 @@ var quotas = newGroup(FromKey, []string{"host", "quota"}, []row[*throttle.QuotaS
 	{name: "throttle.server_quota.reset", unit: "s", kind: Gauge, help: "Unix time at which a quota resets, as the server said.", only: hasReset, value: func(q *throttle.QuotaStats, v values) { v.instant(q.Reset) }},
 })
 
-// What a limit, a policy or a quota cannot have is left out.
+var pools = newGroup(FromPool, nil, []row[*pool.Stats]{
+	{name: "throttle.pool.requests", unit: "{request}", kind: Counter, by: "outcome", help: "Requests of a pool, each once, by what became of them.", value: outcomesOfPool},
+	{name: "throttle.pool.rejections", unit: "{request}", kind: Counter, by: "reason", help: "Requests that no member of a pool could send in time, each once.", value: rejectionsOfPool},
+	{name: "throttle.pool.moves", unit: "{request}", kind: Counter, help: "How often another member has sent a request that one could not, or that failed there.", value: func(s *pool.Stats, v values) { v.count(s.Moved) }},
+	{name: "throttle.pool.delayed_requests", unit: "{request}", kind: Counter, help: "Requests that were sent after a wait.", value: func(s *pool.Stats, v values) { v.count(s.Delayed) }},
+	{name: "throttle.pool.waiting_requests", unit: "{request}", kind: UpDownCounter, help: "Requests that wait now, each once, although it waits at several members.", value: func(s *pool.Stats, v values) { v.number(s.Waiting) }},
+	{name: "throttle.pool.in_flight_requests", unit: "{request}", kind: UpDownCounter, help: "Requests without a response yet that do not wait.", value: func(s *pool.Stats, v values) { v.number(s.InFlight) }},
+})
+
+var members = newGroup(FromPool, []string{"member"}, []row[*pool.MemberStats]{
+	{name: "throttle.pool.member.out", kind: Gauge, help: "1: the member is left out, because requests to it fail.", value: func(s *pool.MemberStats, v values) { v.flag(s.Out) }},
+	{name: "throttle.pool.member.held", kind: Gauge, help: "1: the member is not out, and sends nothing now, because a limit is held or its server stops requests.", value: func(s *pool.MemberStats, v values) { v.flag(!s.Out && s.Why != "") }},
+	{name: "throttle.pool.member.failures", unit: "{failure}", kind: UpDownCounter, help: "Requests in succession that have failed.", value: func(s *pool.MemberStats, v values) { v.number(s.Failures) }},
+	{name: "throttle.pool.member.latency", unit: "s", kind: Gauge, help: "Time that a request is expected to take until its response.", only: hasLatency, value: func(s *pool.MemberStats, v values) { v.gauge(s.Latency.Seconds()) }},
+	{name: "throttle.pool.member.requests", unit: "{request}", kind: Counter, help: "Requests that the member has sent.", value: func(s *pool.MemberStats, v values) { v.count(s.Sent) }},
+	{name: "throttle.pool.member.in_flight_requests", unit: "{request}", kind: UpDownCounter, help: "Requests without a response yet that the member has sent.", value: func(s *pool.MemberStats, v values) { v.number(s.InFlight) }},
+	{name: "throttle.pool.member.waiting_requests", unit: "{request}", kind: UpDownCounter, help: "Requests that wait at the member; a request waits at several members.", value: func(s *pool.MemberStats, v values) { v.number(s.Waiting) }},
+})
+
+// What a limit, a policy, a quota or a member cannot have is left out.
 
 func hasTokens(s *throttle.LimitStats) bool {
 	return s.Kind != throttle.KindServer && s.Kind != throttle.KindNone
@@ -93,6 +113,7 @@ func hasResponse(s *throttle.StoreStats) bool { return s.Processes > 0 }
 func hasBudget(s *retry.Stats) bool           { return s.Budget >= 0 }
 func hasLimit(q *throttle.QuotaStats) bool    { return q.Limit >= 0 }
 func hasReset(q *throttle.QuotaStats) bool    { return !q.Reset.IsZero() }
+func hasLatency(s *pool.MemberStats) bool     { return s.Latency > 0 }
 
 // The values of metrics with a label of their own.
 
@@ -100,6 +121,18 @@ func outcomes(s *throttle.Stats, v values) {
 	v.count(s.Granted, "granted")
 	v.count(s.Rejected.Total(), "rejected")
 	v.count(s.Canceled, "canceled")
+}
+
+func outcomesOfPool(s *pool.Stats, v values) {
+	v.count(s.Sent-s.Moved, "sent")
+	v.count(s.Rejected.Total(), "rejected")
+	v.count(s.Canceled, "canceled")
+}
+
+func rejectionsOfPool(s *pool.Stats, v values) {
+	for reason, n := range s.Rejected.All() {
+		v.count(n, reason.Label())
+	}
 }
 
 func outcomesOfTransport(s *throttle.Stats, v values) {
