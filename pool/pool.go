@@ -11,7 +11,9 @@
 // tried as rarely as it gets others. Once one succeeds, those that wait use the member again. If all members are out, none is left out.
 //
 // Whether a request can be sent in time depends on all members together. It is rejected on arrival if they certainly cannot send it, and
-// all that wait before it, within its maximum wait; otherwise it is at the end of that. The wait that a rejection reports is a lower bound.
+// all that wait before it, within its maximum wait; otherwise it is at the end of that. The wait that a rejection reports is a lower bound, and
+// so are those of [throttle.Receipt.Waiting] and [Pool.Forecast]. What members can do of requests with different costs is added up in limits
+// that all of them have, by their names: one with another name, or that only some members have, makes the bound lower, and not wrong.
 //
 // Of members with the same After, a request is sent where its response is expected first: one that takes more than twice as long as the
 // quickest gets only requests that no quicker one can send within the time that it takes longer. What counts is the time to the headers of

@@ -395,7 +395,7 @@ func (w *world) check(p *pool.Pool, members []pool.Member, ends []string, result
 	if !w.retries && count["error"]+count["500"]+count["502"]+count["401"] > died {
 		fault("%d have failed: %v", died, count)
 	}
-	if s := p.Stats(); s.Waiting != 0 || s.InFlight != 0 || !w.retries && s.Rejected != uint64(count["rejected"]) {
+	if s := p.Stats(); s.Waiting != 0 || s.InFlight != 0 || !w.retries && s.Rejected.Total() != uint64(count["rejected"]) {
 		fault("%+v: %v", s, count)
 	}
 	if len(w.changes) == 0 && !w.failing && !w.tiers && !w.sticky && !w.bounded && len(seen) > 0 {

@@ -30,7 +30,15 @@
 //	throttle.retry.attempts      throttle.retries            throttle.retry.give_ups
 //	throttle.retry.budget        throttle.retry.budget_max
 //
-// The attributes are throttle.limiter, throttle.limit, throttle.outcome, throttle.reason, throttle.source, throttle.cause,
+// With [RegisterPool], of a Pool and its members:
+//
+//	throttle.pool.requests                   throttle.pool.rejections              throttle.pool.moves
+//	throttle.pool.waiting_requests           throttle.pool.in_flight_requests      throttle.pool.delayed_requests
+//	throttle.pool.member.out                 throttle.pool.member.held             throttle.pool.member.failures
+//	throttle.pool.member.requests            throttle.pool.member.latency
+//	throttle.pool.member.waiting_requests    throttle.pool.member.in_flight_requests
+//
+// The attributes are throttle.limiter, or throttle.pool and throttle.member, throttle.limit, throttle.outcome, throttle.reason, throttle.source, throttle.cause,
 // throttle.store, throttle.kind and throttle.client.
 //
 // # Order of wrapping

@@ -10,7 +10,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/httpthrottle/throttle/internal/metrics"
 	"github.com/httpthrottle/throttle/internal/metrics/metricstest"
@@ -26,6 +28,42 @@ func reported() map[string]*metrics.Metric {
 		}
 	}
 	return all
+}
+
+// A Pool is reported as one thing, with all its metrics.
+func TestEveryMetricOfAPoolIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := metricstest.PlayPool(t)
+		reader := sdkmetric.NewManualReader()
+		_, err := throttleotel.RegisterPool(p, "models", throttleotel.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))))
+		require.NoError(t, err)
+		found := collect(t, reader)
+		for _, m := range metrics.OfPools() {
+			assert.Contains(t, found, m.Name)
+			delete(found, m.Name)
+		}
+		assert.Empty(t, found, "not in the table")
+		of := func(pairs ...string) attribute.Set {
+			all := []attribute.KeyValue{attribute.String("throttle.pool", "models")}
+			for i := 0; i < len(pairs); i += 2 {
+				all = append(all, attribute.String("throttle."+pairs[i], pairs[i+1]))
+			}
+			return attribute.NewSet(all...)
+		}
+		found = collect(t, reader)
+		for name, want := range map[string]map[attribute.Set]int64{
+			"throttle.pool.waiting_requests":        {of(): 1},
+			"throttle.pool.member.waiting_requests": {of("member", "a"): 1, of("member", "b"): 0, of("member", "c"): 1},
+		} {
+			got := map[attribute.Set]int64{}
+			for _, point := range found[name].(metricdata.Sum[int64]).DataPoints {
+				got[point.Attributes] = point.Value
+			}
+			assert.Equal(t, want, got, name)
+		}
+	})
+	_, err := throttleotel.RegisterPool(nil, "models")
+	assert.EqualError(t, err, "throttleotel: RegisterPool: the Pool is nil")
 }
 
 func TestEveryMetricOfTheTableIsReported(t *testing.T) {
@@ -60,7 +98,11 @@ func TestDocumentsNameEveryInstrument(t *testing.T) {
 	for _, name := range regexp.MustCompile(`\bthrottle\.[a-z_.]*[a-z]`).FindAllString(list, -1) {
 		documented[name] = true
 	}
-	for name, m := range reported() {
+	all := reported()
+	for _, m := range metrics.OfPools() {
+		all[m.Name] = m
+	}
+	for name, m := range all {
 		assert.True(t, documented[name], "doc.go lacks %s below \"# Instruments\"", name)
 		delete(documented, name)
 		for _, label := range m.Labels {

@@ -167,9 +167,12 @@ func viewOfMembers(c change, now time.Time) (all []memberView) {
 		all = append(all, v)
 	}
 	sum.Sent, sum.Refused = count(sent), count(refused)
-	sum.State = fmt.Sprintf("%d of %d in", in, len(last.Members))
+	sum.State = inOf(in, len(last.Members))
 	return append(all, sum)
 }
+
+// inOf returns how many of all members are in, that is, neither out nor held.
+func inOf(in, all int) string { return fmt.Sprintf("%d of %d in", in, all) }
 
 // triedAgain returns when a request tries a member that is out.
 func triedAgain(at, now time.Time) string {
@@ -203,10 +206,11 @@ func (c change) out(now time.Time) (level, word, says string) {
 	case len(names) == 0:
 		return "", "", ""
 	case len(names) == len(all):
-		level, word = "bad", "all out"
+		level = "bad"
 	default:
-		level, word = "busy", fmt.Sprintf("%d of %d out", len(names), len(all))
+		level = "busy"
 	}
+	word = inOf(len(all)-len(names), len(all))
 	if more := len(names) - 2; more > 0 {
 		names = append(names[:2], fmt.Sprintf("%d more", more))
 	}

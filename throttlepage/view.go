@@ -252,8 +252,9 @@ func (l *watched) verdict(c change, w *selection, now time.Time) (level, word, n
 		}
 		all = append(all, fmt.Sprintf(format, args...))
 	}
-	if level, word, says := c.out(now); says != "" {
-		add(level, word, 0, "%s", says)
+	outLevel, outWord, out := c.out(now)
+	if outLevel == "bad" {
+		add(outLevel, outWord, 0, "%s", out)
 	}
 	if len(w.servers) > 0 && w.servers[0].Final != nil { // it is first
 		add("bad", "refused", c.rejected(), "%s refuses, and no waiting helps: %s. Once that is mended, ForgetServer ends it.",
@@ -271,8 +272,11 @@ func (l *watched) verdict(c change, w *selection, now time.Time) (level, word, n
 			break
 		}
 	}
+	if outLevel == "busy" {
+		add(outLevel, outWord, 0, "%s", out)
+	}
 	waiting := uint64(max(0, c.last.stats.Waiting))
-	if held := l.heldBy(w, now); held != "" {
+	if held := l.heldBy(w, now); held != "" && out == "" {
 		add("busy", "held", waiting, "%s.", held)
 	}
 	if waiting > 0 {

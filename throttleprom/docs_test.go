@@ -72,7 +72,8 @@ func readDocs(t *testing.T) map[string]documented {
 
 func TestDocumentsNameEveryMetric(t *testing.T) {
 	docs := readDocs(t)
-	for name, m := range tableByName() {
+	for _, m := range slices.Concat(metrics.All(), metrics.OfPools()) {
+		name := m.PrometheusName()
 		row, ok := docs[name]
 		delete(docs, name)
 		if !assert.True(t, ok, "docs/prometheus.md lacks %s in its table", name) {

@@ -20,7 +20,7 @@ import (
 
 func TestRowsAreComplete(t *testing.T) {
 	names := make(map[string]bool)
-	for _, m := range All() {
+	for _, m := range slices.Concat(All(), OfPools()) {
 		assert.Regexp(t, `^throttle\.[a-z]+([._][a-z]+)*$`, m.Name)
 		assert.Regexp(t, `^(s|\{[a-z]+\}(/s)?)?$`, m.Unit, m.Name)
 		assert.Contains(t, []Kind{Counter, UpDownCounter, Gauge, Histogram}, m.Kind, m.Name)
@@ -207,6 +207,22 @@ func fillCounts[K throttle.Reason | throttle.Cause](f *figures, path string, c *
 		n := uint64(1_000_000 + len(f.at))
 		c[k], f.at[float64(n)] = n, fmt.Sprintf("%s.%v", path, k)
 	}
+}
+
+func TestAPoolHasAValueOfEachOfItsMetrics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		missing := make(map[*Metric]bool)
+		for _, m := range OfPools() {
+			assert.Equal(t, FromPool, m.Source)
+			assert.NotContains(t, m.Labels, "pool", "exporters add it to %s", m.Name)
+			missing[m] = true
+		}
+		ReadPool(metricstest.PlayPool(t), func(s Sample) {
+			delete(missing, s.Metric)
+			assert.Len(t, s.Labels, len(s.Metric.Labels), s.Metric.Name)
+		})
+		assert.Empty(t, missing)
+	})
 }
 
 func TestWhatALimitCannotHaveIsLeftOut(t *testing.T) {
