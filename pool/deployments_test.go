@@ -123,7 +123,11 @@ func sixteen(t testing.TB) (p *pool.Pool, one *throttle.Transport, req *http.Req
 
 func BenchmarkChoice(b *testing.B) {
 	p, one, req := sixteen(b)
-	for name, rt := range map[string]http.RoundTripper{"one": one, "last of 16": p} {
+	free, _, _ := sixteen(b)
+	for _, m := range free.Members() {
+		m.Transport.Limiter().ReleaseAll()
+	}
+	for name, rt := range map[string]http.RoundTripper{"one": one, "any of 16": free, "last of 16": p} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
