@@ -100,7 +100,7 @@ func TestTheBoundOfAWaitIsThatOfAllMembersTogether(t *testing.T) {
 					assert.Equal(t, map[string]int{"200": 30 * n}, b.ends)
 					assert.Equal(t, 2*time.Second, b.last)
 					assert.EqualValues(t, 30*n, p.Stats().Sent)
-					assert.EqualValues(t, 1, p.Stats().Rejected)
+					assert.EqualValues(t, 1, p.Stats().Rejected.Total())
 				})
 			})
 		}

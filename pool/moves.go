@@ -40,9 +40,10 @@ func (w *waits) close(moved func()) bool {
 	return w.n.Add(over) != over
 }
 
-// openLater returns a function that opens new members, and calls it itself after a while: a function of the user may block a request that moves.
-func (p *Pool) openLater(added []*state) (open func()) {
-	open = func() {
+// addLocked has the members that a set adds to an old one be shut until the requests that wait there have moved, or for as long as between two
+// trials: a function of the user may block one of them.
+func (p *Pool) addLocked(added []*state, old *set) {
+	open := func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		for _, s := range added {
@@ -50,6 +51,13 @@ func (p *Pool) openLater(added []*state) (open func()) {
 		}
 		p.turnLocked()
 	}
-	time.AfterFunc(outFor, open)
-	return open
+	if len(added) == 0 {
+		open = func() {}
+	}
+	if old.waits.close(open) && len(added) > 0 {
+		for _, s := range added {
+			s.opening.Store(true)
+		}
+		time.AfterFunc(outFor, open)
+	}
 }

@@ -115,10 +115,8 @@ func (p *Pool) Set(members ...Member) error {
 	defer p.mu.Unlock()
 	old := p.set.Load()
 	set, added := newSet(members, old)
-	if old != nil && old.waits.close(p.openLater(added)) {
-		for _, s := range added {
-			s.opening.Store(true)
-		}
+	if old != nil {
+		p.addLocked(added, old)
 	}
 	p.set.Store(set)
 	p.turnLocked()
