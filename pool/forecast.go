@@ -11,9 +11,10 @@ import (
 )
 
 // Forecast returns when n requests like ask would be sent if they came now, behind those that wait, and no other request came. With n = 0, it
-// returns when the last of those will be sent that wait where such a request would. It takes no token and no place in a queue. The times are those after which the members that are in have together been able to
-// pay for all of them, and for all that wait before them: the wait that a rejection reports, and [throttle.Waiting], are the same number.
-// It is exact if each member has one limit with a rate, and all requests cost the same. Otherwise, and in general where responses decide,
+// returns when the last of those will be sent that wait where such a request would. It takes no token and no place in a queue.
+//
+// The times are those after which the members that are in have together been able to pay for all of them, and for all that wait before them:
+// the wait that a rejection reports, and [throttle.Waiting], are the same number. It is exact if each member has one limit with a rate, and all requests cost the same. Otherwise, and in general where responses decide,
 // it is a lower bound; Least is always true. The Limit and the Key are empty.
 //
 // The error joins those of all members, if none can send such a request.
