@@ -36,7 +36,7 @@ func TestAPoolIsOneThing(t *testing.T) {
 		members := []pool.Member{member("east", &down), member("west", nil), member("north", nil)}
 		p, err := pool.New(members)
 		require.NoError(t, err)
-		page := New(nil, Pools(map[string]*pool.Pool{"models": p}), Every(time.Second))
+		page := New(nil, Pools(map[string]*pool.Pool{"models": p}), Every(0))
 		defer page.Close()
 		assert.Contains(t, get(page, "/").Body.String(), "Nothing waits.")
 
@@ -62,7 +62,7 @@ func TestAPoolIsOneThing(t *testing.T) {
 		time.Sleep(600 * time.Millisecond) // east is tried, and goes out
 		members[2].Transport.Limiter().HoldAll(time.Minute)
 		send(0)
-		time.Sleep(1400 * time.Millisecond)
+		time.Sleep(1650 * time.Millisecond)
 		synctest.Wait()
 		s := p.Stats()
 		require.True(t, s.Members[0].Out)
@@ -70,9 +70,9 @@ func TestAPoolIsOneThing(t *testing.T) {
 		content := strings.ReplaceAll(get(page, "/").Body.String(), "\u00a0", " ")
 		for _, want := range []string{
 			`<th scope="row">east</th><td data-label="State"><b class="state">out</b> <small>dial tcp: connection refused, tried again in`,
-			`<th scope="row">north</th><td data-label="State"><b class="state">held 59 s</b> <small>limit &#34;tokens&#34; is held</small>`,
+			`<th scope="row">north</th><td data-label="State"><b class="state">held 58 s</b> <small>limit &#34;tokens&#34; is held</small>`,
 			`<th scope="row">together</th><td data-label="State"><b class="state">1 of 3 in</b>`,
-			`“east” is out (dial tcp: connection refused, tried again in`, `“north” is held for 59`,
+			`“east” is out (dial tcp: connection refused, tried again in`, `“north” is held for 58`,
 			`<dt>waiting now</dt><dd class="value">` + number(float64(s.Waiting)) + `<`,
 			`<th scope="row">west: tokens`, `member “east” is left out, dial tcp: connection refused`, `1 request rejected by limit`,
 		} {
