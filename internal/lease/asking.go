@@ -325,6 +325,8 @@ func (m *Leased) Ask(now meter.Instant, d Demand) store.Part {
 		}
 	}
 	switch missing := d.First - total; {
+	case d.Next > total && m.promises() && missing <= 0 && m.lasts(now): // it reports something, or asks whether others gave tokens back
+		p.Want = 0
 	case d.Next > total && m.promises():
 		p.Need, p.Want, p.Whole = d.Next-total, d.Whole-total, true
 	case missing > 0:
@@ -351,6 +353,13 @@ func (m *Leased) Ask(now meter.Instant, d Demand) store.Part {
 		m.tell(now - tellAfter)
 	}
 	return p
+}
+
+// lasts reports whether the tokens last for longer than an ask takes, so that the next request has its own reserved later. If each ask reserved
+// them, whatever it is made for, those of all requests would be promised, and debts could not delay them any more.
+func (m *Leased) lasts(now meter.Instant) bool {
+	promised := m.promised()
+	return promised > 0 && m.dueAt(promised)-int64(m.lead) > now
 }
 
 // measure updates the rate of use after span ns.

@@ -260,7 +260,12 @@ func TestWhatARequestNeedsIsReservedWhole(t *testing.T) {
 	b.instant("the request goes", b.Ready(b.now, 0, 20), b.now+int64(1500*time.Millisecond))
 	b.instant("nothing changes before", b.AskAt(b.now, waitingOf(20, 1)), meter.Never)
 	d.Next, d.Whole = 40, 60
-	if p := b.Ask(b.now, d); p.Need != 20 || p.Want != 40 {
+	if p, _ := b.question(d); p.Need != 0 || p.Want != 0 {
+		t.Errorf("an ask that is made earlier, to report something, reserves %+v", p)
+	}
+	at := b.AskAt(b.now, d)
+	b.instant("the next one has its tokens reserved when those of the first are due soon", at, b.now+int64(1500*time.Millisecond)-int64(b.lead))
+	if p := b.Ask(at, d); p.Need != 20 || p.Want != 40 {
 		t.Errorf("asked %+v", p)
 	}
 	c := newBench(t, store.Budget{Kind: store.Pace, N: 10, Per: time.Second})

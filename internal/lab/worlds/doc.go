@@ -12,6 +12,8 @@
 //   - play_test.go, link_test.go, late_test.go: the fleet at work, its way to the store, and processes that stand still.
 //   - check_test.go, and a file for each check: what must hold. The checks know the requests that were sent and rejected, and nothing of
 //     the code that decided so.
+//   - purse_test.go: fleets that share one limit, with costs of up to a whole burst, costs that are corrected in both directions, learned limits
+//     and windows of a minute and a day, beside one process in memory.
 //   - table_test.go: a table of fleets of several sizes and rates.
 //   - shrink_test.go: how a world that fails is made smaller.
 //
