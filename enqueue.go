@@ -49,7 +49,10 @@ func (t *Transport) tryRoundTrip(req *http.Request) (resp *http.Response, sent b
 // [Ticket.RoundTrip] sends it; until then, its body is not touched. A rejection is not an error here, because Ticket.RoundTrip returns it.
 // The error is the cause of a context that has ended, says why there is no rate for a key, or that the Transport has [WithDryRun], under
 // which no request waits. To have a request wait at several Transports, use package pool.
-func (t *Transport) Enqueue(req *http.Request) (*Ticket, error) {
+//
+// Only nil fits what may follow the request. It has no effect, and is for programs that were written when a request could be one of
+// several Transports there.
+func (t *Transport) Enqueue(req *http.Request, _ ...*struct{}) (*Ticket, error) {
 	t.mustBeMade()
 	if m := bridge.Asked(req); m != nil { // package pool asks
 		t.pooled.Store(true)
