@@ -179,6 +179,7 @@ func TestAProcessKeepsOneOfTooFewSlotsForItsTurn(t *testing.T) {
 	}
 	m := booked(1, 0, 1, 2)
 	assert.Equal(t, now+500*ms, m.turn, "25 times 20 ms, in which one process asks")
+	assert.Equal(t, now+500*ms, booked(500, 0, 1, 1000).turn, "25 times 20 ms: 500 of 1,000 processes ask for 500 slots")
 	m.Take(now, now, 1, true)
 	m.GiveBack(0, m.turn-1, 1)
 	assert.True(t, m.Payable(m.turn-1, 1))
