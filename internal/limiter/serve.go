@@ -132,8 +132,10 @@ func (l *Core) grantLocked(w *Waiter, due, now meter.Instant) {
 			continue
 		}
 		b := w.bucketAt(i)
-		if m, ok := b.Meter.(meter.Halter); halted && ok {
-			m.Halted(w.arrived, now)
+		if halted && b.Limit.Learns {
+			if m, ok := b.Meter.(meter.Halter); ok {
+				m.Halted(w.arrived, now)
+			}
 		}
 		w.paid()[i] = b.Meter.Take(due, now, cost, !w.joining)
 		b.Limit.Counts.Took(cost)
