@@ -60,7 +60,8 @@ func TestALearnedRateBesideASharedWindowGrows(t *testing.T) {
 			all.Wait()
 			share := c.n * int64((lasts-measured)/c.per) / int64(len(got))
 			for p := range got {
-				assert.InEpsilon(t, share, got[p].Load(), .06, "process %d of three, %d in %v", p, c.n, c.per)
+				assert.InEpsilon(t, share, got[p].Load(), .15, // turns are random: a standard deviation is .02
+					"process %d of three, %d in %v", p, c.n, c.per)
 			}
 			time.Sleep(15 * time.Second) // calls of the store end
 		})
