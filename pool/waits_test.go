@@ -178,7 +178,7 @@ func (w *waitWorld) play() {
 					w.gaveUp = append(w.gaveUp, at)
 				}
 			})
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			x.second = w.send(w.pool, x.id+1, cost, key, priority, -1, nil)
 			id += 2
 			probes = append(probes, x)
