@@ -12,6 +12,8 @@ const (
 	firstRetry  = second / 8    // doubles for each refusal in a row
 	longestBack = 9             // doublings
 	keepLearned = 3600 * second // how long what is known of an account is kept after its last request
+	firstSends  = 16            // requests that may be sent together while nothing is known, and as many in each second after that
+	sendsMore   = 4             // as many times as what was accepted in all are the requests of a second, once these are more
 )
 
 // A Meter is what a server lets an account spend in one unit. It is a [meter.Meter] in the unit of estimates.
@@ -20,7 +22,9 @@ type Meter struct {
 	sends   sends
 	parts   []*part
 	hidden  [2]hidden     // of what requests cost, and of their number
+	before  [2]hidden     // what was forgotten of them when refusals seemed to be by chance
 	last    meter.Instant // when the last request was sent
+	probed  meter.Instant // while nothing is known, requests are sent as a bucket allows that is full again then; see probes
 	held    meter.Instant // no request is sent before, because a refusal says so
 	stray   meter.Instant // when a request was refused that no part explains; those sent before may be of the same event; -1: none was
 	row     int           // refusals without an accepted request between them, less one; those of one event count once
@@ -66,7 +70,22 @@ func (m *Meter) Ready(from meter.Instant, ahead, cost int64) meter.Instant {
 	if m.hidden[1].rate > 0 {
 		at = m.hidden[1].ready(at, m.last, n, n, &m.sends, &m.backoff)
 	}
+	if m.unknown() {
+		each := second / m.probes()
+		at = max(at, meter.AddInstant(m.probed, int64(n)*each-second))
+	}
 	return at
+}
+
+// unknown reports whether neither a report nor a refusal has shown a limit.
+func (m *Meter) unknown() bool {
+	return len(m.parts) == 0 && m.hidden[0].rate == 0 && m.hidden[1].rate == 0
+}
+
+// probes returns how many requests without a response may be sent in a second while no limit is known. A server refuses all that are sent
+// before its first refusal arrives, so these are few of those that it has accepted.
+func (m *Meter) probes() int64 {
+	return min(max(firstSends, m.sends.next/sendsMore), second)
 }
 
 // Take returns the number of the request.
@@ -83,6 +102,9 @@ func (m *Meter) Take(due, now meter.Instant, cost int64, waited bool) int64 {
 		} else if m.sends.next == 0 {
 			h.begun = now
 		}
+	}
+	if m.unknown() {
+		m.probed = max(m.probed, due) + second/m.probes()
 	}
 	m.last = due
 	return m.sends.add(now, cost)
@@ -112,6 +134,7 @@ func (m *Meter) Report(n int64, now meter.Instant, claims []Claim, refused bool)
 	if !refused {
 		m.works = true
 		m.backoff.Accepted(x.at)
+		m.probed -= second / m.probes()
 	}
 	for i := range claims {
 		if p := m.part(&claims[i]); p != nil {
@@ -187,7 +210,17 @@ func (m *Meter) backOff(now, sent meter.Instant, wait int64) {
 
 // Forget forgets what was reported and refused. Requests in flight still count, and their responses may say it again.
 func (m *Meter) Forget(now meter.Instant) {
-	m.parts, m.held, m.stray, m.event, m.row, m.works = nil, min(m.held, now), -1, -1, 0, false
+	m.parts = nil
+	m.Unlearn(now)
+}
+
+// Relearn undoes the last Unlearn: what was learned was right.
+func (m *Meter) Relearn(meter.Instant) { m.hidden = m.before }
+
+// Unlearn forgets what was refused.
+func (m *Meter) Unlearn(now meter.Instant) {
+	m.before = m.hidden
+	m.held, m.stray, m.event, m.row, m.works = min(m.held, now), -1, -1, 0, false
 	for i := range m.hidden {
 		h := &m.hidden[i]
 		charged := h.charged(m.sends.total)

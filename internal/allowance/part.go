@@ -76,6 +76,7 @@ func (p *part) take(n int64, x *send, c *Claim, refused bool, near, back float64
 	}
 	limit = max(limit, s.left)
 	s.whole = s.left > 0 && s.left < limit && !refused
+	first := p.limit == 0
 	if known := p.limit == limit; known {
 		if before := &p.now; math.Abs(float64(s.at-before.at)) < float64(mixed) && (n < p.said || s.left > before.left) {
 			s.left = min(s.left, before.left) // which of them the server has counted is not known
@@ -94,6 +95,9 @@ func (p *part) take(n int64, x *send, c *Claim, refused bool, near, back float64
 	}
 	p.limit, p.now, p.said = limit, s, n
 	p.resets(c.Reset, took, ends)
+	if now := x.at + took; first && !p.isBucket() && now >= p.turns() { // the requests since may be counted in the next window
+		p.turn(now, s.then, s.n, ends)
+	}
 	p.dry = p.dry || s.left < limit/16
 }
 
