@@ -55,7 +55,7 @@ func findingOf(charges []Charge, a *Answer) finding {
 	if h.Limited && !f.sure && !others && !h.Host && h.Final == nil {
 		f.charge = first
 	}
-	h.Explained = f.charge >= 0
+	h.Explained, h.Guessed = f.charge >= 0, f.charge >= 0 && !f.sure
 	return f
 }
 

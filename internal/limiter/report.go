@@ -6,6 +6,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/quota"
+	"github.com/httpthrottle/throttle/internal/server"
 )
 
 // Report passes the outcome of a request to the buckets in which it was charged. Waiters may be granted earlier or later because
@@ -67,7 +68,13 @@ func (l *Core) reportGatedLocked(r *Request, gate *quota.Gate, a *Answer, f *fin
 	rep.Number, rep.Traits = c.Paid, a.Traits
 	l.judgeLocked(gate, &rep, now)
 	reportsFrom(own, gate.Account.Key.Host)
-	f.explained, f.wait = rep.Kind == quota.Exhausted, rep.Wait
+	f.explained, f.wait = rep.Kind == quota.Exhausted || rep.Kind == quota.ByChance, rep.Wait
+	if rep.Kind == quota.ByChance {
+		f.charge = -1 // no limit takes it
+	}
+	if rep.Chance != server.NoFinding {
+		found(own, rep.Chance, now)
+	}
 	l.reportChargesLocked(r, own, a, f, now, n)
 	l.payForGhostLocked(r, c, now)
 	change := l.applyLocked(gate, &rep, charges, a.Doubts, now)
@@ -83,6 +90,26 @@ func (l *Core) reportGatedLocked(r *Request, gate *quota.Gate, a *Answer, f *fin
 	for i := range own { // now that the gate has taken the response, which may be the first that reports a quota
 		if m, ok := own[i].Bucket.Meter.(*aimd.Meter); ok {
 			m.Room(now, gate.Room(now))
+		}
+	}
+}
+
+// An unlearner learns from refusals. Unlearn forgets what they have taught, because they came by chance, and Relearn undoes that.
+type unlearner interface {
+	Unlearn(now meter.Instant)
+	Relearn(now meter.Instant)
+}
+
+// found takes whether refusals are by chance, for limits that learn from them.
+func found(charges []Charge, f server.Finding, now meter.Instant) {
+	for i := range charges {
+		m, ok := charges[i].Bucket.Meter.(unlearner)
+		switch {
+		case !ok:
+		case f == server.IsChance:
+			m.Unlearn(now)
+		case f == server.IsNone:
+			m.Relearn(now)
 		}
 	}
 }

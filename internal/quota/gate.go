@@ -8,6 +8,7 @@ import (
 
 	"github.com/httpthrottle/throttle/internal/keep"
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/server"
 )
 
 // A Gate is what the requests of one family pass, such as those to one route. Servers count resources in separate quotas, and
@@ -112,7 +113,7 @@ func (g *Gate) stopped(from meter.Instant, need int64) (at meter.Instant, sure b
 func (g *Gate) Take(due, now meter.Instant, _ int64, waited bool) int64 {
 	a := g.Account
 	a.pace.take(due, a.backoff.Last())
-	a.backoff.Sent(due, waited)
+	a.row.rested(a.backoff.Sent(due, waited))
 	if a.asking {
 		a.pace.next = meter.AddInstant(due, second)
 	}
@@ -188,6 +189,22 @@ func (g *Gate) Judge(rep *Report, now meter.Instant) {
 	}
 	if h.Bare == NotBare && h.After == nil && rep.Kind.accepted() {
 		a.bare.Accepted()
+	}
+	g.tests(rep, h, now)
+}
+
+// tests decides whether a refusal is one by chance. One that something explains which the server has reported is not.
+func (g *Gate) tests(rep *Report, h *Hints, now meter.Instant) {
+	a := g.Account
+	refused := rep.Kind == Refused || rep.Kind == Exhausted && h.Guessed
+	if refused && h.After == nil {
+		rep.Chance = a.row.tests(now, rep.Sent, rep.Number, h.Guessed)
+	}
+	if refused && a.row.byChance() {
+		rep.Kind, rep.Wait = ByChance, g.wait(&rep.Reading, now)
+	}
+	if rep.Chance == server.IsChance {
+		a.pace = a.pace.forget(now)
 	}
 }
 
@@ -269,7 +286,7 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 	switch {
 	case rep.Doubtful && (rep.Kind.Refused() || h.Bare != NotBare):
 		c.Doubt = a.doubt(now, rep.Sent)
-	case rep.Kind == Refused || rep.Kind == Exhausted:
+	case rep.Kind.Refused() && rep.Kind != Final:
 		a.doubts.Stand()
 	}
 	held := a.Held()
@@ -280,7 +297,7 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 		}
 	case Final:
 		c.Final = a.refusedFinally(rep, now)
-	case Refused, Exhausted:
+	case Refused, Exhausted, ByChance:
 		c.Lifted = g.refuse(rep, now)
 	}
 	h.held = hold{held, a.Held()}
@@ -319,6 +336,10 @@ func (g *Gate) refuse(rep *Report, now meter.Instant) (lifted bool) {
 	a.lately.Add(rep.Sent, 0) // a rest before it is none after which nothing was accepted
 	r := refusal{at: now, sent: rep.Sent, wait: int64(rep.Wait), kind: rep.Kind, bare: h.Bare, host: h.Host, all: h.Global}
 	switch {
+	case r.kind == ByChance:
+		if r.wait > 0 {
+			a.holdFor(&r, r.wait)
+		}
 	case h.Explained:
 	case h.Host && r.wait > 0 && rep.Own.Adaptive:
 		a.HoldHost(now, r.wait)

@@ -16,6 +16,7 @@ type Hints struct {
 	Unit       string        // what the limit counts that refused the request; "": it is not known
 	Asked      bool          // Wait is its Retry-After; otherwise Wait may be the reset of an empty quota
 	Explained  bool          // a limit of the client, in the unit of the server, takes the refusal
+	Guessed    bool          // as a guess, because nothing says which limit refused the request
 	Quotas     []QuotaHint
 	After      *Hints // those of the headers of the same response, if these are of its body
 	kind       Kind   // as which they were applied

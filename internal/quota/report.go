@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/server"
 )
 
 // A Report is a response, or that there is none.
@@ -17,8 +18,9 @@ type Report struct {
 	Own      Own
 	Traits   Traits // as in Key
 
-	Kind Kind          // as [Gate.Judge] has decided
-	Wait time.Duration // for which the refusal asks, beyond what an empty quota asks for by itself; 0: it does not say
+	Kind   Kind           // as [Gate.Judge] has decided
+	Chance server.Finding // whether refusals are by chance, if it shows that
+	Wait   time.Duration  // for which the refusal asks, beyond what an empty quota asks for by itself; 0: it does not say
 }
 
 // A Kind is what a response means for an account. It is decided once, by [Gate.Judge], before the response changes anything.
@@ -31,6 +33,7 @@ const (
 	Done           // the server did what was asked
 	Refused        // because of a limit
 	Exhausted      // because of a quota that is known to be empty, or that the refusal names: it stops requests by itself
+	ByChance       // whatever the rate of requests is: only a wait that it asks for counts
 	Final          // because of a limit, and no waiting ends that
 )
 

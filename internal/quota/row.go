@@ -5,6 +5,7 @@ import (
 
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/record"
+	"github.com/httpthrottle/throttle/internal/server"
 )
 
 const (
@@ -14,7 +15,7 @@ const (
 )
 
 // A row counts refusals in a row, each of a request that was sent after the wait of the one before. From the second on the server is
-// closed, and requests ask one by one whether it accepts one.
+// closed, and requests ask one by one whether it accepts one. It also knows whether refusals are by chance.
 type row struct {
 	closures *closures // nil: no request was refused
 	asking   bool      // one request a second is sent until one is accepted
@@ -29,6 +30,29 @@ type closures struct {
 	n      float64       // requests that were accepted in this window
 	before float64       // and in the one after which the server was closed last; 0: it was not
 	closed int64         // for how long it was closed then
+	chance server.Chance
+}
+
+// tests takes a refusal for the test whether refusals are by chance.
+func (r *row) tests(now, sent meter.Instant, number int64, guessed bool) server.Finding {
+	if r.closures == nil {
+		r.closures = new(closures)
+	}
+	f := r.closures.chance.Refused(now, sent, number, guessed)
+	if f == server.IsChance {
+		r.asking, r.refusals = false, 0
+	}
+	return f
+}
+
+// byChance reports whether refusals are by chance, as far as is known.
+func (r *row) byChance() bool { return r.closures != nil && r.closures.chance.On() }
+
+// rested takes a time in which the client had nothing to send.
+func (r *row) rested(d int64) {
+	if r.closures != nil {
+		r.closures.chance.Rested(d)
+	}
 }
 
 // add counts a refusal of a client of which that was accepted lately.
