@@ -150,7 +150,7 @@ func TestArithmeticReadsNoClock(t *testing.T) {
 }
 
 // helpers serve tests and development alone.
-var helpers = []string{"internal/meter/metertest", "internal/metrics/metricstest", "internal/scene", "internal/scene/flight", "internal/scene/loop"}
+var helpers = []string{"internal/meter/metertest", "internal/metrics/metricstest", "internal/scene", "internal/scene/flight", "internal/scene/loop", "internal/scene/overload"}
 
 // within returns the path of a package within the module, and reports whether it is one of it.
 func within(path string) (name string, ok bool) {

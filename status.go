@@ -22,6 +22,8 @@ func meaningOf(status int) meaning {
 		return meaning{outcome: OutcomeThrottled}
 	case http.StatusServiceUnavailable:
 		return meaning{outcome: OutcomeUnavailable, bare: quota.Unavailable, host: true}
+	case http.StatusGatewayTimeout:
+		return meaning{outcome: OutcomeUnavailable}
 	case statusOverloaded:
 		return meaning{outcome: OutcomeError, host: true}
 	}

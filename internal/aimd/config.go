@@ -100,7 +100,7 @@ const (
 	Forbidden // a bare 403, which is ClientError or Throttled; see Suspicion
 )
 
-// weight returns how much of a failure an Outcome is.
+// weight returns how much of a failure an Outcome is, as far as it is a guess whether load is the cause.
 func (o Outcome) weight() float64 {
 	switch o {
 	case Throttled, Unavailable:

@@ -66,6 +66,7 @@ type controller struct {
 	row      float64 // failures since the last success
 	silence  silence
 	failures failures
+	excess   excess
 	latency  latency
 
 	why   Cause   // of the last change that was not growth, if it has not been reported
@@ -200,7 +201,11 @@ func (c *controller) result(now instant, t ticket, o Outcome, latency, retryAfte
 	} else {
 		c.failed(now, t, o, int64(retryAfter))
 	}
-	if !c.silence.on && t.seq > c.cutSeq && o != Throttled {
+	switch {
+	case c.silence.on || t.seq <= c.cutSeq || o == Throttled:
+	case c.cfg.ErrorThreshold > 0:
+		c.exceed(now, o)
+	default:
 		c.weigh(now, t.at, o)
 	}
 	if o == OK {
@@ -292,6 +297,7 @@ func (c *controller) forgetResponses() {
 	c.cutSeq = c.seq
 	c.heard, c.refused, c.toll = 0, 0, 0
 	c.failures.forget()
+	c.excess.n, c.excess.bad = 0, 0
 }
 
 func (c *controller) set(why Cause, r float64) {
@@ -321,7 +327,7 @@ func (c *controller) retuned() (Retune, bool) {
 
 // mayGrow reports whether nothing but a lack of use forbids growth. A server that only fails is not asked for more.
 func (c *controller) mayGrow(now instant) bool {
-	return !c.silence.on && now >= max(c.pausedUntil, c.heldUntil) && c.failures.trial == 0 &&
+	return !c.silence.on && now >= max(c.pausedUntil, c.heldUntil) && c.failures.trial == 0 && c.excess.allows(c.cfg.ErrorThreshold) &&
 		float64(now-c.okAt) <= c.tau()
 }
 

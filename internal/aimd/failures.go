@@ -14,13 +14,13 @@ type failures struct {
 }
 
 const (
-	usualAtMost = 0.03
-	wordFor     = 300 * second
-	doubtFor    = 120 * second
-	leastSeen   = 24 // responses since a cut before their share of failures counts
-	leastClean  = 36 // and responses without a failure that show that a cut has helped
-	trialSeen   = 48 // and before a trial ends
-	wordsAtMost = 7  // doubling may have overshot by a factor of two, and 0.9⁷ is a half
+	usualAtMost  = 0.03
+	wordFor      = 300 * second
+	doubtFor     = 120 * second
+	leastSeen    = 24 // responses since a cut before their share of failures counts
+	leastClean   = 36 // and responses without a failure that show that a cut has helped
+	trialSeen    = 48 // and before a trial ends
+	wordsAtMost  = 7  // doubling may have overshot by a factor of two, and 0.9⁷ is a half
 )
 
 func (f *failures) forget() { f.weight, f.n, f.trial, f.again = 0, 0, 0, false }
@@ -45,11 +45,6 @@ func (c *controller) weigh(now, sent instant, o Outcome) {
 			c.judgeTrial(now, share)
 		}
 	case w == 0:
-	case c.cfg.ErrorThreshold > 0:
-		if f.n >= leastSeen && share > c.cfg.ErrorThreshold {
-			c.bound(now, CauseErrors)
-			c.cut(now, CauseErrors, c.current*(1-share), c.current*max(0.3, min(1-share, beta)))
-		}
 	case o == Unavailable && now < f.loadUntil:
 		if f.weight >= 1+2*f.n*f.usual && c.anotherEvent(now, sent) {
 			c.takeWord(now)

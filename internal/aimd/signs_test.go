@@ -77,20 +77,52 @@ func TestSharesOfFailuresAreTriedByAHalf(t *testing.T) {
 	assert.Less(t, c.current, 100.0)
 }
 
-func TestAUsersErrorThresholdDecidesAlone(t *testing.T) {
-	after := func(threshold float64, ok, bad int) *controller {
-		c := at100(Config{ErrorThreshold: threshold})
-		c.weighs(second, ok, OK)
-		c.weighs(second, bad, Throttled)
-		return c
+// failing returns a controller with a threshold that took n responses of which one in each so many failed, the last one among them.
+func failing(threshold float64, n, each int, o Outcome) (c *controller, failed int) {
+	c = at100(Config{ErrorThreshold: threshold})
+	for i := 1; i <= n; i++ {
+		if i%each == 0 {
+			failed++
+			c.exceed(second, o)
+		} else {
+			c.exceed(second, OK)
+		}
 	}
-	assert.Equal(t, 100.0, after(0.25, 18, 6).current, "the threshold itself")
-	assert.Equal(t, 100.0, after(0.25, 16, 7).current, "23 are too few")
-	c := after(0.24, 18, 6)
-	assert.InDelta(t, 75, c.current, 1e-9)
-	assert.InDelta(t, 75, c.ceiling, 1e-9)
-	assert.InDelta(t, 90, after(0.01, 23, 1).current, 1e-9, "a tenth at least")
-	assert.InDelta(t, 30, after(0.7, 4, 20).current, 1e-9, "seven tenths at most")
+	return c, failed
+}
+
+func TestAnErrorThresholdDecidesAlone(t *testing.T) {
+	for _, o := range []Outcome{Error, Unavailable} {
+		c, _ := failing(0.25, 10_000, 4, o)
+		assert.Equal(t, 100.0, c.current, "the threshold itself, %v", o)
+		c, _ = failing(0.25, 1, 1, o)
+		assert.Equal(t, 100.0, c.current, "one failure may be chance, %v", o)
+		c, failed := failing(0.25, 40, 2, o)
+		assert.Equal(t, 50.0, c.current, "a half has failed, and no half fails at the rate that is left: %d, %v", failed, o)
+		assert.InDelta(t, 50/0.75, c.ceiling, 1e-9, "at which a quarter fails, %v", o)
+	}
+	c, _ := failing(0.7, 200, 1, Error)
+	assert.InDelta(t, 30, c.current, 1e-9, "seven tenths at most")
+}
+
+// A cut takes a second to show its effect. Until the failures beyond the threshold are made up for, the rate does not grow.
+func TestAnErrorThresholdWaitsForTheEffectOfACut(t *testing.T) {
+	c, _ := failing(0.25, 40, 2, Error)
+	c.excess.failures = c.excess.cutAbove
+	c.exceed(2*second-1, Error)
+	assert.Equal(t, 50.0, c.current)
+	c.excess.failures = c.excess.cutAbove + 0.5
+	c.exceed(2*second, Error)
+	assert.Less(t, c.current, 50.0)
+
+	e := &c.excess
+	e.failures = e.bound(0.25) / 2
+	assert.True(t, e.allows(0.25))
+	e.failures += 1e-9
+	assert.False(t, e.allows(0.25))
+	assert.True(t, e.allows(0), "there is no threshold")
+	e.add(3*second, 0.25, false)
+	assert.True(t, e.allows(0.25), "each success makes up for a quarter")
 }
 
 func TestA503IsARefusalWhereACutHasHelped(t *testing.T) {
