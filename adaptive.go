@@ -14,11 +14,11 @@ import (
 // The rate of a new key starts at Initial and doubles about once a second until the first sign of overload (slow start, RFC
 // 5681). The rate at that moment is remembered as the ceiling. Afterwards the rate approaches the ceiling more and more
 // slowly and then moves away from it faster and faster, as in RFC 9438: crossing the ceiling tests whether the limit still exists.
-// The rate grows only while at least half of it is used (RFC 7661), or a tenth while quotas that the server reports have room. At most
-// twice the requests that the rate needs may be in flight (BBR).
+// The rate grows only while at least half of it is used (RFC 7661), or a tenth while quotas that the server reports have room. Latency
+// bounds the requests in flight, because a rate alone is a weak handle on a queue.
 //
 // The signs of overload are a 429, or another refusal with Retry-After (see [OutcomeThrottled]); more failures than usual, if they become
-// fewer at a lower rate; and a latency well above the lowest of the last minute, if it falls at a lower rate. A server that does
+// fewer at a lower rate; and a latency well above the lowest, if it falls with fewer requests in flight. A server that does
 // not respond, or refuses every request, gets only one probe from time to time.
 //
 // Beside an [AdaptiveInFlight] limit, each failure counts for one of the two. The rate takes a 429 or 503 with Retry-After, a 5xx other
@@ -32,10 +32,11 @@ type AIMD struct {
 	// Initial if that is lower. A Max of 0 stands for no bound. Only probes are rarer than Min: while the server refuses every
 	// request, one is sent at least every few minutes.
 	Min, Max float64
-	// LatencyThreshold is the median latency, until the headers of a response, above which the rate is cut. 0 stands for a
-	// threshold that is learned: 1.1 times the lowest median of the last minute, plus 10 ms and the noise, in two rounds in a
-	// row. It counts only while lower rates reduce the latency. Beside an AdaptiveInFlight limit, nothing is learned from latency, and
-	// a threshold that is set still holds.
+	// LatencyThreshold is the highest median latency, until the headers of a response. It bounds the requests in flight: by Little's law, n
+	// in flight with a latency of R give the same throughput at the threshold if they are n times the threshold over R. If a request
+	// alone takes longer, requests are sent one at a time, and [CauseLatencyAlone] is reported and logged once. 0 stands for a threshold
+	// that is learned: the lowest median, and what noise explains, in two rounds in a row. It counts only while fewer requests in flight
+	// reduce the latency. Beside an AdaptiveInFlight limit, nothing is learned from latency, and a threshold that is set still holds.
 	LatencyThreshold time.Duration
 	// ErrorThreshold is the share of requests that may fail, above 0 and at most 1. Each 5xx, timeout and broken connection counts as one
 	// failure. Above the threshold the rate is cut, whatever the reason for the failures, and it grows again when successes have made up for

@@ -121,15 +121,16 @@ const (
 	CauseErrors                         // more failures than usual
 	CauseErrorsStayed                   // the failures did not become fewer, so the cut is undone
 	CauseLatency                        // requests queue at the server
-	CauseQueueDrained                   // the queue at the server has drained
-	CauseLatencyStayed                  // the server is slower, but does not queue, so the cuts are undone
+	CauseQueueDrained                   // is not reported any more: a queue bounds the requests in flight, and not the rate
+	CauseLatencyStayed                  // the server is slower, but does not queue, so as many requests as before may be in flight again
 	CauseSilence                        // the server does not respond, so only probes are sent
 	CauseProbeAnswered                  // a probe was answered
 	CauseRestored                       // from a Snapshot, or because a refusal turned out to be none
+	CauseLatencyAlone                   // a request alone takes longer than the LatencyThreshold, so one at a time is sent; reported once
 )
 
 // A cause has the same number in the controllers: the array has one element, at the index 0.
-var _ = [1]struct{}{}[CauseRestored-Cause(aimd.CauseRestored)]
+var _ = [1]struct{}{}[CauseLatencyAlone-Cause(aimd.CauseAlone)]
 
 // String returns the cause in one or two words, for people.
 func (c Cause) String() string {
@@ -140,7 +141,7 @@ func (c Cause) String() string {
 }
 
 // Label returns the cause as an identifier for logs and metrics, which stays the same in later versions: growth, throttled, errors,
-// errors_stayed, latency, queue_drained, latency_stayed, silence, probe_answered or restored; "" for another value.
+// errors_stayed, latency, queue_drained, latency_stayed, silence, probe_answered, restored or latency_alone; "" for another value.
 func (c Cause) Label() string {
 	if c == 0 || c >= Cause(aimd.Causes) {
 		return ""
@@ -360,6 +361,11 @@ func (o *observer) settled(e SettleEvent) {
 func (o *observer) retuned(e RetuneEvent) {
 	if o.hooks.OnRetune != nil {
 		o.hooks.OnRetune(e)
+	}
+	if e.Reason == CauseLatencyAlone {
+		o.line(orBackground(e.Context), slog.LevelWarn, int(rationTune), "throttle: a request alone takes longer than the LatencyThreshold, so one at a time is sent",
+			slog.String("limit", e.Limit), slog.String("key", e.Key))
+		return
 	}
 	o.line(orBackground(e.Context), slog.LevelInfo, int(rationTune), "throttle: rate changed", slog.String("limit", e.Limit),
 		slog.String("key", e.Key), slog.String("reason", e.Reason.Label()), slog.Float64("old", e.Old), slog.Float64("new", e.New))

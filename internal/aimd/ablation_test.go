@@ -61,9 +61,6 @@ func TestControllerIsWorseWithoutAnyOfItsRules(t *testing.T) {
 		{"silence", "outage 60 to 90 s, fast 503", ablation{silence: true}, less(30)},
 		{"bound in flight", "server stands still for 0.5 s every 9 s", ablation{inFlight: true}, less(10)},
 		{"bound in flight", "10 servers lose nine tenths from 100 to 160 s", ablation{inFlight: true}, slow(1.3)},
-		{"latency", "nginx, delays up to 50", ablation{latency: true}, slow(3)},
-		{"a queue is two rounds", "10 servers stand still for 0.5 s every 9 s", ablation{again: true}, less(20)},
-		{"latency that stays is no queue", "service four times slower from 100 s", ablation{slower: true}, less(10)},
 	} {
 		t.Run(c.rule+"/"+c.scenario, func(t *testing.T) {
 			t.Parallel()

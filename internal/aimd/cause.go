@@ -11,11 +11,12 @@ const (
 	CauseErrors                     // more failures than usual
 	CauseNotLoad                    // the failures are not caused by load: the cut is undone
 	CauseLatency                    // the server queues
-	CauseDrained                    // the rate returns to just below what was completed
-	CauseSlower                     // the server is slower and does not queue: the cuts are undone
+	CauseDrained                    // not used any more
+	CauseSlower                     // the server is slower and does not queue: as many requests as before may be in flight again
 	CauseSilence                    // a row of failures: only probes are sent
 	CauseAlive                      // a probe was answered
 	CauseRestored                   // by Learn, or because a refusal was none
+	CauseAlone                      // one request alone takes longer than the latency that the user has set: one at a time is sent
 	Causes
 )
 
@@ -23,6 +24,7 @@ var causes = [Causes]string{
 	CauseGrowth: "growth", CauseThrottled: "throttled", CauseErrors: "errors", CauseNotLoad: "errors_stayed",
 	CauseLatency: "latency", CauseDrained: "queue_drained", CauseSlower: "latency_stayed", CauseSilence: "silence",
 	CauseAlive: "probe_answered", CauseRestored: "restored",
+	CauseAlone: "latency_alone",
 }
 
 // String returns the cause as an identifier for logs and metrics, which stays the same in later versions.

@@ -22,7 +22,7 @@ type ablation struct {
 	round, event, mild, deeper, closed, curve, creep, use, crowd bool // how the rate moves
 	pause, hold, part, toll, quota, dear, long                   bool // Retry-After and windows
 	errors, verify, silence                                      bool // failures
-	inFlight, latency, again, slower                             bool // latency
+	inFlight, latency                                            bool // latency
 }
 
 const (
@@ -134,12 +134,9 @@ func (l Learned) valid() bool {
 
 // snapshot returns what the key has learned.
 func (c *controller) snapshot(now instant) Learned {
-	l := Learned{Rate: c.rate(now), Ceiling: c.ceiling, Failures: c.failures.usual}
+	l := Learned{Rate: c.rate(now), Ceiling: c.ceiling, Failures: c.failures.usual, Latency: c.latency.base}
 	if c.dear(now) {
 		l.DearHold = c.dearHold
-	}
-	if m := c.latency.means.value(); !math.IsInf(m, 1) {
-		l.Latency = m
 	}
 	return l
 }
@@ -156,7 +153,7 @@ func (c *controller) restore(now instant, l Learned) bool {
 	c.ceiling = c.clamp(l.Rate)
 	c.backoff.Learn(nanos(1 / l.Rate))
 	c.failures.usual = min(l.Failures, usualAtMost)
-	c.latency.mean = l.Latency
+	c.latency.base = l.Latency
 	if l.DearHold > 0 {
 		c.holdDear(now, l.DearHold)
 		c.set(CauseRestored, beta*l.Rate)

@@ -103,7 +103,7 @@ func newController(cfg Config, now instant, seed uint64) *controller {
 	return &controller{
 		cfg: cfg, dice: meter.Dice(seed), current: cfg.Initial, shown: cfg.Initial, cost: 1, used: meter.MeanRate{At: now},
 		grownAt: now, workedFrom: now, givenFrom: now, backoff: server.NewBackoff(), okAt: -never / 4, cutAt: -never / 4,
-		silence: silence{resume: beta}, failures: failures{loadUntil: now, notLoadUntil: now}, latency: newLatency(now),
+		silence: silence{resume: beta}, failures: failures{loadUntil: now, notLoadUntil: now}, latency: newLatency(now, cfg),
 	}
 }
 
@@ -133,22 +133,25 @@ func (c *controller) gate(now instant) instant {
 		return never
 	case c.silence.on:
 		return max(c.pausedUntil, c.silence.probeAt)
-	case c.pausedUntil <= now && c.inFlight >= c.inFlightBound():
+	case c.pausedUntil <= now && c.inFlight >= c.inFlightBound(now):
 		return never
 	}
 	return c.pausedUntil
 }
 
-// inFlightBound returns twice what the rate needs at the latency of an idle server, as BBR's cwnd_gain does. A rate alone
-// hardly shortens a queue, and this bounds what a server that hangs swallows.
-func (c *controller) inFlightBound() int {
+// inFlightBound returns how many requests may be in flight. It also bounds what a server that hangs swallows.
+func (c *controller) inFlightBound(now instant) int {
+	l := &c.latency
 	switch {
 	case c.asking:
 		return 1
 	case c.off.inFlight:
 		return math.MaxInt
+	case l.step < 1 || l.full || c.cfg.LatencyThreshold > 0 || c.inFlight < int(l.most):
+		return int(l.most)
 	}
-	return int(min(max(8, 2*c.requests(c.current)*c.latency.idleMean()), 1<<30))
+	// No queue has shown for a while, so the rate is what limits requests, and not the number. If that did, it would release bursts.
+	return int(min(max(l.most, 2*c.requests(min(c.current, 1.5*c.used.Of(now, c.tau())))*l.base), 1<<30))
 }
 
 // requests converts tokens to requests of the mean cost.
@@ -172,6 +175,7 @@ func (c *controller) send(now instant, cost int64) ticket {
 	c.grow(now)
 	c.seq++
 	c.inFlight++
+	c.latency.count(c.inFlight)
 	if c.firstSeq <= c.cutSeq {
 		c.firstSeq = c.seq
 	}
@@ -287,7 +291,7 @@ func (c *controller) cut(now instant, why Cause, ceiling, r float64) {
 	c.cutAt = now
 	c.ceiling = c.clamp(ceiling)
 	c.heldUntil = max(c.heldUntil, now)
-	c.latency.goal, c.roomy, c.crowded = 0, false, 0
+	c.roomy, c.crowded = false, 0
 	c.forgetResponses()
 	c.set(why, min(c.current, r))
 }
@@ -357,7 +361,6 @@ func (c *controller) grow(now instant) {
 		}
 		return
 	}
-	c.drained(now)
 	if c.mayGrow(now) {
 		c.climb(now, min(float64(dt), c.tau())/1e9)
 	}

@@ -14,13 +14,13 @@ type failures struct {
 }
 
 const (
-	usualAtMost  = 0.03
-	wordFor      = 300 * second
-	doubtFor     = 120 * second
-	leastSeen    = 24 // responses since a cut before their share of failures counts
-	leastClean   = 36 // and responses without a failure that show that a cut has helped
-	trialSeen    = 48 // and before a trial ends
-	wordsAtMost  = 7  // doubling may have overshot by a factor of two, and 0.9⁷ is a half
+	usualAtMost = 0.03
+	wordFor     = 300 * second
+	doubtFor    = 120 * second
+	leastSeen   = 24 // responses since a cut before their share of failures counts
+	leastClean  = 36 // and responses without a failure that show that a cut has helped
+	trialSeen   = 48 // and before a trial ends
+	wordsAtMost = 7  // doubling may have overshot by a factor of two, and 0.9⁷ is a half
 )
 
 func (f *failures) forget() { f.weight, f.n, f.trial, f.again = 0, 0, 0, false }

@@ -124,7 +124,7 @@ func (m *Meter) Halted(since, now instant) {
 func (m *Meter) Beside(now instant) *Meter {
 	c := &m.control
 	c.free = true
-	c.off.latency, c.off.inFlight = c.cfg.LatencyThreshold == 0, true
+	c.off.latency, c.off.inFlight = c.cfg.LatencyThreshold == 0, c.cfg.LatencyThreshold == 0
 	c.current, c.shown = c.cfg.Max, c.cfg.Max
 	m.follow(now)
 	m.bucket.Fill()
@@ -281,7 +281,7 @@ func (m *Meter) Resume(now instant) {
 func (m *Meter) Bounds(now instant) (ceiling float64, inFlight int, mode string) {
 	c := &m.control
 	c.grow(now)
-	return c.ceiling, c.inFlightBound(), c.mode(now)
+	return c.ceiling, c.inFlightBound(now), c.mode(now)
 }
 
 // Learn makes a new meter resume with what another has learned. It reports whether l is valid.

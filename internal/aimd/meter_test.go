@@ -78,7 +78,7 @@ func TestAnAnswerIsThatOfItsRequest(t *testing.T) {
 	m := New(0, Config{Initial: 100}, 1)
 	old, late := m.Take(0, 0, 1, false), m.Take(0, 0, 1, false)
 	m.Answered(second, old, second/4, 1, OK, 0)
-	require.Equal(t, 0.75, m.control.latency.mean)
+	require.Equal(t, 0.75, m.control.latency.smooth)
 	m.Answered(2*second, m.Take(2*second, 2*second, 1, false), 2*second, 1, Throttled, 0)
 	rate := m.control.current
 	m.Answered(3*second, late, 0, 1, Throttled, 0)
@@ -117,7 +117,7 @@ func TestACorrectedCostCorrectsTheMean(t *testing.T) {
 
 func TestNoMoreThanTheBoundIsInFlightAfterAPause(t *testing.T) {
 	m := New(0, Config{}, 1)
-	m.control.inFlight = m.control.inFlightBound()
+	m.control.inFlight = m.control.inFlightBound(0)
 	m.control.pausedUntil = 5 * second
 	assert.Equal(t, never, m.Ready(6*second, 0, 1))
 	assert.Equal(t, never, m.Ready(4*second, 0, 1), "the queue asks with the instant at which the first waiter came")

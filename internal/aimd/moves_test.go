@@ -22,7 +22,7 @@ func TestEveryCauseHasANameOfItsOwn(t *testing.T) {
 		seen[c.String()] = true
 	}
 	assert.Equal(t, "Cause(0)", Cause(0).String())
-	assert.Equal(t, "Cause(11)", Causes.String())
+	assert.Equal(t, "Cause(12)", Causes.String())
 }
 
 func TestAConfigMayBeASingleRate(t *testing.T) {
@@ -583,7 +583,7 @@ func TestWhatWasLearnedIsBoundedByItsCeiling(t *testing.T) {
 	assert.Equal(t, 30.0, c.current)
 	assert.Equal(t, 60.0, c.ceiling)
 	assert.Equal(t, usualAtMost, c.failures.usual)
-	assert.Equal(t, 2.0, c.latency.idleMean())
+	assert.Equal(t, 2.0, c.latency.base)
 	assert.False(t, math.IsInf(c.snapshot(0).Latency, 0))
 }
 
