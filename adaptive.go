@@ -21,8 +21,8 @@ import (
 // fewer at a lower rate; and a latency well above the lowest, if it falls with fewer requests in flight. A server that does
 // not respond, or refuses every request, gets only one probe from time to time.
 //
-// Beside an [AdaptiveInFlight] limit, each failure counts for one of the two. The rate takes a 429 or 503 with Retry-After, a 5xx other
-// than 503, and a 429 without Retry-After unless more requests than usual were in flight with it. The number takes the other failures. The
+// Beside an [AdaptiveInFlight] limit, each failure counts for one of the two. The number takes a 429, 503 or 504 without
+// Retry-After, a timeout or a broken connection if more requests than usual were in flight with it. The rate takes the other failures. The
 // rate has no bound but Max until the first failure that it takes.
 type AIMD struct {
 	// Initial is the rate of a new key, in tokens per second. 0 stands for 10, or for the lowest rate of the limits beside it if that

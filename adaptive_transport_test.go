@@ -287,7 +287,7 @@ func TestAGrantIsReportedOrCancelled(t *testing.T) {
 		require.Equal(t, 1, bucketIn(l).InFlight)
 		g.Cancel()
 		g.Report(throttle.OutcomeThrottled)
-		require.Equal(t, throttle.BucketStats{Limit: "adaptive", Rate: 10, Tokens: 1, Learned: &throttle.LearnedStats{InFlightMost: 10, Mode: "start"}},
+		require.Equal(t, throttle.BucketStats{Limit: "adaptive", Rate: 10, Tokens: 1, Learned: &throttle.LearnedStats{InFlightMost: 8, Mode: "start"}},
 			bucketIn(l), "as if it had never been")
 		for range 600 {
 			g := acquire()
@@ -518,7 +518,7 @@ func TestStatisticsOfAnAdaptiveLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := serverOf(t, throttletest.WithFaults(throttletest.Respond(429, http.Header{"Retry-After": {"2"}}).OnRequests(1)))
 		o := observe(t, h.Direct(), throttle.Adaptive(throttle.AIMD{Initial: 50}))
-		learned := &throttle.LearnedStats{InFlightMost: 50, Mode: "start"}
+		learned := &throttle.LearnedStats{InFlightMost: 8, Mode: "start"}
 		require.Equal(t, throttle.BucketStats{Limit: "adaptive", Rate: 50, Tokens: 2, Learned: learned}, o.bucket())
 		var all sync.WaitGroup
 		for range 5 {

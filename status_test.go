@@ -22,6 +22,8 @@ func TestMeaningOfEachStatus(t *testing.T) {
 			want.outcome = OutcomeThrottled
 		case 503:
 			want = meaning{OutcomeUnavailable, quota.Unavailable, true}
+		case 504:
+			want.outcome = OutcomeUnavailable
 		case 529:
 			want.host = true
 		}

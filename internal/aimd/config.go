@@ -154,6 +154,9 @@ func (c *controller) restore(now instant, l Learned) bool {
 	c.backoff.Learn(nanos(1 / l.Rate))
 	c.failures.usual = min(l.Failures, usualAtMost)
 	c.latency.base = l.Latency
+	if c.cfg.LatencyThreshold == 0 {
+		c.latency.most = max(c.latency.most, c.requests(l.Rate)*l.Latency)
+	}
 	if l.DearHold > 0 {
 		c.holdDear(now, l.DearHold)
 		c.set(CauseRestored, beta*l.Rate)

@@ -39,7 +39,8 @@ const (
 	roundTrips   = 2       // in a round, at least: of the requests that are sent in a shorter one, mostly the quick ones return in it
 	precise      = 0.1     // standard error of the logarithm of a median
 	medianError  = 1.57    // times the spread, of one response
-	firstMost    = 8       // requests in flight, as long as nothing is known
+	firstSeconds = 0.1     // of the first rate may be in flight as long as nothing is known,
+	firstMost    = 8       // requests at least
 	queueAt      = 1.03    // times the lowest median
 	queueSlack   = 0.01    // seconds on top, at most,
 	slackPart    = 0.5     // and as a part of the lowest median
@@ -55,9 +56,9 @@ const (
 )
 
 func newLatency(now instant, cfg Config) latency {
-	l := latency{from: now, most: firstMost, step: 1}
+	l := latency{from: now, most: max(firstMost, firstSeconds*cfg.Initial), step: 1}
 	if d := cfg.LatencyThreshold.Seconds(); d > 0 {
-		l.most = max(1, min(firstMost, cfg.Initial*d))
+		l.most = max(1, min(l.most, cfg.Initial*d))
 	}
 	return l
 }

@@ -62,7 +62,7 @@ func (s sides) owner(o aimd.Outcome) side {
 		return ofBoth
 	case s.judged == ofRate, s.judged == ofNumber:
 		return s.judged
-	case o == aimd.Throttled && s.tried && !s.asked, o == aimd.Unavailable && !s.strict:
+	case s.tried && !s.asked && (o == aimd.Throttled || o == aimd.Unavailable && !s.strict):
 		return ofNumber
 	}
 	return ofRate
