@@ -338,7 +338,7 @@ func TestControllerGoesOnCautiouslyWithWhatItLearned(t *testing.T) {
 func TestControllerCountsInTokensAndJudgesInRequests(t *testing.T) {
 	one, ten := newController(Config{Initial: 20}, 0, 1), newController(Config{Initial: 200}, 0, 1)
 	now := instant(0)
-	ten.cost = 10
+	ten.cost, ten.latency.most = 10, one.latency.most // which is of tokens, because the cost of a request is not known at first
 	for i := range 2000 {
 		a, b := one.send(now, 1), ten.send(now, 10)
 		now += second / 40
