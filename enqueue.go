@@ -136,6 +136,9 @@ func (t *Transport) sendGranted(req *http.Request, w *limiter.Waiter, waited boo
 		if err := t.limiter.core.Await(req.Context(), req.Cancel, w); err != nil {
 			return nil, reachedNoBase, err
 		}
+	} else if err := c.ended(); err != nil { // it was granted when it came
+		t.limiter.core.Return(w)
+		return nil, reachedNoBase, err
 	}
 	return t.sendWaited(&c, w)
 }

@@ -56,13 +56,18 @@ func RejectionOf(resp *http.Response) (*Rejection, bool) {
 // Response returns the response that a Transport rejects req with by default: 429 Too Many Requests with Retry-After in whole
 // seconds and a problem document (RFC 9457) as its body, in which retry_after has the seconds with a fraction. The body may be
 // forwarded to others, because it names no limit, key or reason. For [ReasonFinal] it has no Retry-After, but X-Should-Retry: false, and
-// what the server said in its body, as the response of the server would have. [RejectionOf] returns these, [Rejection.Error] puts them into
+// what the server said in its body, as the response of the server would have. For [ReasonShutdown] it is 503 Service Unavailable, with a
+// Retry-After of a second: a gateway that ends answers so ([Rejection.WriteResponse]), and another process serves the request. [RejectionOf] returns these, [Rejection.Error] puts them into
 // words, and shape.Problem makes a response that names them. [RejectionOf] distinguishes the response from one of a server. A
 // function for [WithRejectionResponse] can change it and return it.
 func (r *Rejection) Response(req *http.Request) *http.Response {
 	s := r.respond(req)
+	status := http.StatusTooManyRequests
+	if r.Reason == ReasonShutdown {
+		status = http.StatusServiceUnavailable
+	}
 	s.response = http.Response{
-		Status: "429 Too Many Requests", StatusCode: http.StatusTooManyRequests,
+		Status: strconv.Itoa(status) + " " + http.StatusText(status), StatusCode: status,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: make(http.Header, len(s.values)), Request: &s.request,
 	}
@@ -96,25 +101,32 @@ func (r *Rejection) WriteResponse(w http.ResponseWriter) {
 // document returns the body, and sets the header to go with it.
 func (s *synthetic) document(r *Rejection) []byte {
 	said, final := r.Err.(*FinalError)
-	waits := !final && r.Wait < math.MaxInt64
-	b, code := s.room[:0], "rate_limit_exceeded"
+	wait, words, code := r.Wait, "Too many requests", "rate_limit_exceeded"
+	problem, kind := `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too Many Requests","status":429,"detail":`, "rate_limit_error"
+	if r.Reason == ReasonShutdown { // another process may serve the request at once
+		wait, words, code = time.Second, "Shutting down", "shutdown"
+		problem, kind = `{"type":"about:blank","title":"Service Unavailable","status":503,"detail":`, "service_unavailable"
+	}
+	waits := !final && wait < math.MaxInt64
+	b := s.room[:0]
 	if final {
 		b, code = appendJSONString(b, []byte(said.Error())), cmp.Or(said.Code, code)
 	} else {
-		b = append(b, `"Too many requests`...)
+		b = append(append(b, '"'), words...)
 		if waits {
-			b = append(appendSeconds(append(b, ": retry in "...), inWhole(r.Wait, time.Millisecond)), " s"...)
+			b = append(appendSeconds(append(b, ": retry in "...), inWhole(wait, time.Millisecond)), " s"...)
 		}
 		b = append(b, '"')
 	}
 	detail := b
-	b = append(b, `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too Many Requests","status":429,"detail":`...)
+	b = append(b, problem...)
 	b = append(b, detail...)
 	b = append(append(b, `,"message":`...), detail...) // as GitHub has it
 	if waits {
-		b = appendSeconds(append(b, `,"retry_after":`...), inWhole(r.Wait, time.Millisecond)) // as Discord has it
+		b = appendSeconds(append(b, `,"retry_after":`...), inWhole(wait, time.Millisecond)) // as Discord has it
 	}
-	b = appendJSONString(append(b, `,"error":{"type":"rate_limit_error","code":`...), []byte(code)) // as OpenAI and Anthropic have it
+	b = append(append(b, `,"error":{"type":"`...), kind...)
+	b = appendJSONString(append(b, `","code":`...), []byte(code)) // as OpenAI and Anthropic have it
 	b = append(append(append(b, `,"message":`...), detail...), "}}"...)
 	text := b[len(detail):]
 	s.values[0] = "application/problem+json"
@@ -123,9 +135,9 @@ func (s *synthetic) document(r *Rejection) []byte {
 	var room [64]byte
 	numbers := strconv.AppendInt(room[:0], int64(len(text)), 10)
 	length := len(numbers)
-	numbers = strconv.AppendInt(numbers, inWhole(r.Wait, time.Second), 10)
+	numbers = strconv.AppendInt(numbers, inWhole(wait, time.Second), 10)
 	seconds := len(numbers)
-	all := string(strconv.AppendInt(numbers, inWhole(r.Wait, time.Millisecond), 10))
+	all := string(strconv.AppendInt(numbers, inWhole(wait, time.Millisecond), 10))
 	s.values[1], s.values[2], s.values[3] = all[:length], all[length:seconds], all[seconds:]
 	set("Content-Length", 1)
 	switch {
