@@ -23,7 +23,7 @@ var (
 	goBlock  = regexp.MustCompile("(?s)```go\n(.*?)```")
 	quote    = regexp.MustCompile("(?s)<!-- (\\S+) -->\n```go\n(.*?)```\n") // of a program of this repository
 	clause   = regexp.MustCompile(`(?m)^package `)
-	selector = regexp.MustCompile(`\b(context|errors|expvar|fmt|headers|http|httputil|io|json|log|os|pool|redis|retry|signal|slog|store|storetest|sync|synctest|syscall|testing|throttle|throttlepage|throttleredis|throttletest|time)\.[A-Z]`)
+	selector = regexp.MustCompile(`\b(context|errors|expvar|fmt|headers|http|httputil|io|json|log|math|os|pool|redis|retry|signal|slog|store|storetest|sync|synctest|syscall|testing|throttle|throttlepage|throttleredis|throttletest|time)\.[A-Z]`)
 	link     = regexp.MustCompile(`\]\(([^)#:\s]*)(#[^)\s]*)?\)`)
 )
 
