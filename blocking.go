@@ -68,7 +68,14 @@ func newLimiter(c *config) *Limiter {
 		r := described.atWork()
 		r.Keyed = c.key != nil || described.key != nil
 		rules[i] = r
-		l.policies = append(l.policies, policy{described, nil, described.cost != nil || r.Frees})
+		p := policy{Limit: described, priced: described.cost != nil || r.Frees}
+		if described.costAt != nil {
+			p.paths = newSightings(len(described.costPaths))
+		}
+		if r.Unit != "" {
+			p.names = newSightings(1)
+		}
+		l.policies = append(l.policies, p)
 		l.slots, l.tracks = l.slots || r.Frees, l.tracks || r.Tracked
 		l.judges, l.follows = l.judges || described.judge != nil, l.follows || r.Frees || described.settled()
 	}
@@ -78,7 +85,7 @@ func newLimiter(c *config) *Limiter {
 	for i, li := range l.core.Limits {
 		l.policies[i].at = li
 	}
-	l.policies = append(l.policies, policy{Limit{rule: l.core.Gate.Rule, kind: kindServer}, l.core.Gate, true})
+	l.policies = append(l.policies, policy{Limit: Limit{rule: l.core.Gate.Rule, kind: kindServer}, at: l.core.Gate, priced: true})
 	if guessing := guessingLimits(c.limits); len(guessing) > 0 {
 		l.observer.guesses(guessing)
 	}
@@ -90,6 +97,8 @@ type policy struct {
 	Limit                // as it was made
 	at     *bucket.Limit // the same limit in the core
 	priced bool          // it says itself what requests cost
+	paths  *sightings    // of numbers at its paths; nil: it has none
+	names  *sightings    // of its unit, as the only bit; nil: it is not in a unit of servers
 }
 
 // own returns the policies without that of gates.

@@ -116,9 +116,14 @@ func (b *body) finish() { b.grant.limiter.core.Finish(b.grant.request.User) }
 func (b *body) settleFound(whole, byCaller bool) {
 	for i := range b.costs {
 		c := &b.costs[i]
-		switch {
-		case !b.tries(c, byCaller):
+		if !b.tries(c, byCaller) {
 			continue
+		}
+		if found := c.finder.Found(); (whole || found != 0) && b.resp.StatusCode < 300 {
+			l := b.grant.limiter
+			l.saw(observerOf(&b.grant.request), l.policyOf(b.grant.request.Charges()[c.charge].Limit()), found)
+		}
+		switch {
 		case !whole && !c.finder.All():
 			b.grant.limiter.core.LeaveUnsettled(&b.grant.request, c.charge)
 			continue
@@ -234,8 +239,11 @@ func (t *Transport) settleByHeaders(req *http.Request, resp *http.Response, r *l
 					continue
 				}
 			}
-			if inBody {
+			switch {
+			case inBody:
 				t.unread(req, resp, c.Limit())
+			case resp.StatusCode < 300:
+				t.limiter.saw(t.observer, policy, 0)
 			}
 		}
 	}

@@ -630,6 +630,45 @@ func ExampleLimiter_Forecast() {
 	// because of rate
 }
 
+func ExampleTransport_Forecast() {
+	transport, err := throttle.New(nil, throttle.WithLimit(throttle.FixedWindow(100, time.Hour)), throttle.WithWeights(map[string]int64{"POST /": 25}))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	req, err := http.NewRequest(http.MethodPost, "http://api.example.com/reports", nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	f, err := transport.Forecast(req, 4) // which cost 100
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(f.Done())
+	// Output: 0s
+}
+
+func ExampleReceipt_Delay() {
+	limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(1, time.Millisecond, throttle.Name("rate"))))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx, receipt := throttle.ContextWithReceipt(context.Background())
+	for range 2 {
+		if err := limiter.Wait(ctx, throttle.Ask{}); err != nil {
+			fmt.Println(err)
+			return
+		}
+	}
+	if delay, ok := receipt.Delay(); ok {
+		fmt.Println(delay.Limit, delay.Ahead, delay.Priority) // delay itself prints as a line
+	}
+	// Output: rate 0 0
+}
+
 func ExampleTicket_Waiting() {
 	limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(1, time.Hour, throttle.Name("hourly"))))
 	if err != nil {

@@ -190,7 +190,9 @@ func TestForecastSaysWhereItIsABound(t *testing.T) {
 		least bool
 		done  time.Duration
 	}{
-		{throttle.InFlight(1), true, 0},
+		{throttle.InFlight(1), true, math.MaxInt64}, // for how long requests take slots has not been seen
+		{throttle.InFlight(100), true, 0},
+		{throttle.Adaptive(throttle.AIMD{}), true, math.MaxInt64}, // nor how large the rate may be
 		{throttle.Adaptive(throttle.AIMD{Initial: 10, Max: 10}), true, 9900 * time.Millisecond},
 		{throttle.TokenBucket(10, time.Second, throttle.Shared(store.NewMemory())), true, 9 * time.Second},
 		{throttle.TokenBucket(10, time.Second, throttle.Burst(1)), false, 9900 * time.Millisecond},
@@ -242,10 +244,11 @@ func TestForecastForASharedLimit(t *testing.T) {
 // A cost that can never be paid is never due, and requests beyond those that are played go on as the others do.
 func TestForecastOfTooMuch(t *testing.T) {
 	l := limiterWith(t, throttle.WithLimit(throttle.TokenBucket(10, time.Second)))
-	f, err := l.Forecast(throttle.Ask{Cost: 11}, 5)
-	require.NoError(t, err)
-	require.EqualValues(t, int64(math.MaxInt64), f.Done())
-	f, err = l.Forecast(throttle.Ask{}, 10_000_010)
+	_, err := l.Forecast(throttle.Ask{Cost: 11}, 5)
+	require.EqualError(t, err, `throttle: limit "bucket": cost 11 exceeds the burst of 10`)
+	_, err = l.Forecast(throttle.Ask{Cost: -1}, 5)
+	require.ErrorContains(t, err, "cost -1 is negative")
+	f, err := l.Forecast(throttle.Ask{}, 10_000_010)
 	require.NoError(t, err)
 	require.InDelta(t, 1e6, f.Done().Seconds(), 1)
 	require.InDelta(t, 5e5, f.Tenths[4].Seconds(), 1)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"slices"
 	"sync"
@@ -161,6 +162,9 @@ func (r *Receipt) file(l *Limiter, request *limiter.Request) *Grant {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	// Grants after the last one of this Limiter belong to inner Transports, and so to the attempt before.
+	if request.Waited == 0 {
+		r.waits = slices.DeleteFunc(r.waits, func(at queued) bool { return at.limiter == l })
+	}
 	before := slices.IndexFunc(r.grants, func(other *Grant) bool { return other.limiter == l })
 	r.grants = append([]*Grant{g}, r.grants[before+1:]...)
 	return g
@@ -170,11 +174,14 @@ func (r *Receipt) file(l *Limiter, request *limiter.Request) *Grant {
 type queued struct {
 	limiter *Limiter
 	waiter  *limiter.Waiter
+	ahead   int                                     // requests that waited before it
+	quota   string                                  // of the server, that it waits for; "": none, or not known
 	least   func(alone time.Duration) time.Duration // see bridge.Member.Show; nil: it is in no pool
 }
 
 // wait records a request that waits. In a pool, it waits at other Limiters, too.
 func (r *Receipt) wait(at queued) {
+	at.ahead, at.quota = at.limiter.core.Began(at.waiter)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if at.least == nil || len(r.waits) > 0 && r.waits[0].waiter.Claim != at.waiter.Claim {
@@ -207,6 +214,51 @@ func (r *Receipt) Waiting() (Waiting, bool) {
 		}
 	}
 	return first, waits
+}
+
+// A Delay is why a request has waited. It prints as one line, and is a group of attributes for package slog.
+type Delay struct {
+	Waited     time.Duration
+	Limit, Key string // of the bucket that was the last to let it go
+	Quota      string // of the server, where Limit is "server"; "": a hold or a pace, or it is not known
+	Ahead      int    // requests that waited before it when it came; of different costs, all that waited there
+	Priority   int    // see ContextWithPriority
+}
+
+// String returns why the request has waited, for people.
+func (d Delay) String() string {
+	b := fmt.Appendf(nil, "waited %v for limit %q", rounded(d.Waited, false), d.Limit)
+	if d.Quota != "" {
+		b = fmt.Appendf(b, ", quota %q", d.Quota)
+	}
+	if d.Key != "" {
+		b = fmt.Appendf(b, ", key %q", d.Key)
+	}
+	b = fmt.Appendf(b, ", behind %d", d.Ahead)
+	if d.Priority != 0 {
+		b = fmt.Appendf(b, ", at priority %d", d.Priority)
+	}
+	return string(b)
+}
+
+// LogValue returns a group with the attributes waited, limit, key, quota, ahead and priority.
+func (d Delay) LogValue() slog.Value {
+	return slog.GroupValue(slog.Duration("waited", d.Waited), slog.String("limit", d.Limit), slog.String("key", d.Key),
+		slog.String("quota", d.Quota), slog.Int("ahead", d.Ahead), slog.Int("priority", d.Priority))
+}
+
+// Delay returns why the request has waited, once it does not wait any more: of the last attempt, and of several Limiters, at the last one
+// where it waited. It reports false if it has not waited, or still does; see [Receipt.Waiting].
+func (r *Receipt) Delay() (Delay, bool) {
+	r.mu.Lock()
+	all := slices.Clone(r.waits)
+	r.mu.Unlock()
+	for _, at := range slices.Backward(all) {
+		if of, waited, ok := at.limiter.core.DelayOf(at.waiter); ok {
+			return Delay{time.Duration(waited), of.Limit, of.Key, at.quota, at.ahead, at.waiter.Priority}, true
+		}
+	}
+	return Delay{}, false
 }
 
 // Waited returns how long the request waited, in all Limiters together.

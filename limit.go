@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,21 +21,22 @@ import (
 // [Adaptive], [AdaptiveInFlight] or [ServerQuota], and may be given to any number of Limiters. A period, also that of [Limiter.SetRate] and
 // [RateFor], must be at least a millisecond: a shorter one, such as 60, is a number without its unit.
 type Limit struct {
-	rule    bucket.Rule
-	kind    *kind    // nil: it was not made by one of these functions
-	unit    Calendar // of a calendar window
-	zone    *time.Location
-	aimd    AIMD
-	flight  Concurrency
-	beside  bool    // a learned rate and a learned number in flight share the signs of overload
-	known   float64 // the rate to start at if that is not set; 0: the default
-	key     KeyFunc
-	cost    CostFunc
-	rateFor func(key string) (int64, time.Duration)
-	judge   ClassifyFunc
-	settles SettleFunc
-	costAt  *jsonfinder.Paths
-	costBy  func(*http.Response, []int64) (int64, bool) // of the numbers at costAt; nil: their sum
+	rule      bucket.Rule
+	kind      *kind    // nil: it was not made by one of these functions
+	unit      Calendar // of a calendar window
+	zone      *time.Location
+	aimd      AIMD
+	flight    Concurrency
+	beside    bool    // a learned rate and a learned number in flight share the signs of overload
+	known     float64 // the rate to start at if that is not set; 0: the default
+	key       KeyFunc
+	cost      CostFunc
+	rateFor   func(key string) (int64, time.Duration)
+	judge     ClassifyFunc
+	settles   SettleFunc
+	costAt    *jsonfinder.Paths
+	costPaths []string                                    // as they were given
+	costBy    func(*http.Response, []int64) (int64, bool) // of the numbers at costAt; nil: their sum
 
 	fairBy       KeyFunc // nil: callers take no turns
 	fairWeights  func(caller string) int
@@ -383,6 +385,7 @@ func (l *Limit) settleJSON(option string, f JSONCostFunc, paths []string) {
 		l.fault("%s: the limit already finds its costs in bodies, by an earlier SettleJSON or SettleJSONFunc", option)
 	}
 	compiled, err := jsonfinder.Compile(paths)
+	l.costPaths = slices.Clone(paths)
 	if l.costAt, l.costBy = compiled, f; err != nil {
 		for _, fault := range split(err) {
 			l.fault("%s: %w", option, fault)
@@ -494,7 +497,8 @@ func (l Limit) atWork() bucket.Rule {
 	}
 	r.Asks, r.Fair = l.rateFor != nil, l.fairBy != nil
 	r.Answered = r.Answered && r.Store == nil
-	r.Tracked = r.Reported || r.Answered || l.settled()
+	r.Settles = l.settled()
+	r.Tracked = r.Reported || r.Answered || r.Settles
 	return r
 }
 

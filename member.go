@@ -38,7 +38,7 @@ func (m *member) PrepareAsk(ask any) (*limiter.Waiter, error) {
 
 func (m *member) Show(req *http.Request, w *limiter.Waiter, least func(alone time.Duration) time.Duration) {
 	if receipt := overridesOf(req.Context()).receipt; receipt != nil {
-		receipt.wait(queued{m.limiter, w, least})
+		receipt.wait(queued{limiter: m.limiter, waiter: w, least: least})
 	}
 }
 

@@ -150,13 +150,14 @@ func (c Cause) Label() string {
 }
 
 // A StoreEvent reports that a [store.Store], or one budget in it, became unreachable, is reachable again, or is set up wrongly. An
-// event about one budget has its Key: its state is unreadable, or is readable again. An Err with [store.ErrRule] in its chain is a
-// warning: the budget is reachable. A Limiter reports it once.
+// event about one budget has its Key: its state is unreadable, or is readable again. An Err with [store.ErrRule] in its chain says
+// that processes disagree about a limit, as they do while a new configuration is deployed: the budget is reachable. A Limiter reports it
+// when it begins, and once more, as a warning, if it lasts for ten seconds.
 type StoreEvent struct {
 	Limits []string      // the names of the limits that use it
 	Key    string        // of the budget, if the event is about one
 	Err    error         // why it is unreachable; with store.ErrSetup in its chain, the set-up is wrong; nil: it is reachable
-	Down   time.Duration // how long it was unreachable; 0 when it became unreachable
+	Down   time.Duration // how long it was unreachable, 0 when it became unreachable; with store.ErrRule, how long processes have disagreed
 }
 
 // A Source is what set a hold.
@@ -379,6 +380,14 @@ func (o *observer) unread(ctx context.Context, limit, host, encoding string) {
 	}
 }
 
+// suspicious warns of what responses have shown of the options of a limit.
+func (o *observer) suspicious(p *policy) {
+	if text := p.warning(); o.log != nil && text != "" {
+		o.log.LogAttrs(context.Background(), slog.LevelWarn, "throttle: a limit finds nothing of what it looks for in responses",
+			slog.String("limit", p.rule.Name), slog.String("warning", text))
+	}
+}
+
 // guesses warns that processes guess their shares of limits in an outage.
 func (o *observer) guesses(limits []string) {
 	if o.log != nil {
@@ -414,7 +423,10 @@ func (o *observer) storeChanged(event supply.Event) {
 	case errors.Is(e.Err, store.ErrSetup):
 		text = "throttle: the store is set up wrongly"
 	case errors.Is(e.Err, store.ErrRule):
-		text, level = "throttle: processes disagree about a shared limit", slog.LevelWarn
+		text, level = "throttle: processes disagree about a shared limit", slog.LevelInfo // as they do during a deploy
+		if e.Down >= supply.RollOut {
+			level = slog.LevelWarn
+		}
 	}
 	o.line(context.Background(), level, int(rationStore), text, limits, key, slog.Any("error", e.Err))
 }

@@ -324,7 +324,8 @@ func WithHooks(h Hooks) Option {
 
 // WithLogger logs rejections and holds at level Warn, and waits and changes of an adaptive rate at level Info. It logs at most
 // one line a second of each kind and reason, with the number of lines that were suppressed. At level Warn it also logs, once for each
-// limit, that the limit cannot read a response because it is compressed. The default is to log nothing.
+// limit, that the limit cannot read a response because it is compressed, or that none of its first 100 responses had a number at a path of
+// [SettleJSON] or named the unit of a [ServerQuota]. The default is to log nothing.
 func WithLogger(log *slog.Logger) Option {
 	return option{ofBoth, "WithLogger", func(c *config) {
 		c.log = log

@@ -86,6 +86,9 @@ func (s LimitStats) String() string {
 	if s.Unread > 0 {
 		text += fmt.Sprintf(", %d compressed responses unread", s.Unread)
 	}
+	if s.Warning != "" {
+		text += ", " + s.Warning
+	}
 	return text + heldText(s.HeldUntil)
 }
 

@@ -106,6 +106,9 @@ func (t *Transport) learn(c *call, r *limiter.Request, s *sent) {
 		r = s.request(r)
 		s.answer.Ended, c.at = c.at == inFlight, elsewhere
 		t.limiter.core.Report(r, &s.answer)
+		if t.units && resp != nil && !s.local {
+			t.sawUnits(r.Charges(), s.answer.Named)
+		}
 		if s.answer.Settles() {
 			saySettled(r, &s.answer)
 		}
@@ -422,6 +425,9 @@ func (m *bodyHints) report() {
 			t.refused(m.ctx, m.gate.Host, m.status, w.Wait)
 		}
 		r := limiter.Request{User: t.user, Context: m.ctx, Mark: limiter.Mark{At: m.sent}}
-		t.limiter.core.ReportUngated(&r, m.gate, &limiter.Answer{Hints: w, Doubts: m.doubts, Charges: m.charges})
+		a := &limiter.Answer{Hints: w, Doubts: m.doubts, Charges: m.charges}
+		if t.limiter.core.ReportUngated(&r, m.gate, a); a.Named != 0 {
+			t.sawUnits(m.charges, a.Named)
+		}
 	}
 }

@@ -144,6 +144,9 @@ type LimitStats struct {
 	// Unread counts the responses whose body it needs and could not read, because the body is compressed: usually the request had an
 	// Accept-Encoding, without which net/http decompresses the body. The limit "server" needs what a dialect says of a body.
 	Unread uint64 `json:"unread,omitzero"`
+	// Warning says what is probably wrong with the limit, for people, once 100 responses have shown it: a path of SettleJSON without a
+	// number, or a unit of ServerQuota that no response has named. "": nothing is known to be wrong.
+	Warning string `json:"warning,omitzero"`
 }
 
 // Waits is a histogram of the waits of the requests that had to wait.
@@ -176,6 +179,7 @@ func (l *Limiter) limitStatsLocked(li *bucket.Limit, now meter.Instant) LimitSta
 		Granted: c.Granted, Undone: c.Undone, Delayed: c.Delayed, Canceled: c.Canceled, Rejected: countsOf[Reason](c.Refused[:]), Waits: Waits(c.Waits),
 		Charged: c.Charged, Returned: c.Returned, Estimated: c.Estimated, Settled: c.Settled, Holds: c.Holds, Retunes: countsOf[Cause](c.Retunes[:]), Evicted: c.Evicted, Unread: c.Unread,
 	}
+	s.Warning = l.policyOf(li).warning()
 	if b := li.Single; b != nil {
 		s.Capacity = b.Capacity()
 		if !li.Keyed {

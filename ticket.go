@@ -58,12 +58,12 @@ func (t *Ticket) Decided() <-chan struct{} { return t.decided }
 
 // Due returns when the Ticket was granted or rejected or, until then, when it is expected to be granted. The expected time is exact
 // with one limit. With several limits, and with [Adaptive] or [InFlight], it is the earliest possible time. Due returns the zero time
-// if no time is known.
+// if no time is known. [Ticket.Waiting] returns when it will probably be granted.
 func (t *Ticket) Due() time.Time {
 	core := t.limiter.core
 	var due meter.Instant
 	if t.waiter != nil {
-		_, _, due, _ = core.WaitsFor(t.waiter)
+		due = core.Earliest(t.waiter)
 	} else {
 		due = t.grant.request.At
 	}

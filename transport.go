@@ -85,6 +85,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	}
 	t.byHost = t.key == nil && slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.key == nil && p.rule.Hosted })
 	t.units = slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.rule.Unit != "" })
+	t.readsAll = t.readsAll || t.units
 	if !t.byHost {
 		t.plain = t.plainCharges()
 	}

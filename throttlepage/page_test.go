@@ -268,6 +268,14 @@ func TestNoLimiterAtAll(t *testing.T) {
 	assert.JSONEq(t, "[]", get(p, "/state.json").Body.String())
 }
 
+// A limit whose options match no response is marked.
+func TestALimitThatFindsNothingIsMarked(t *testing.T) {
+	p := newPage(map[string]source{"github": &fake{limits: []throttle.LimitStats{{Name: "tpm", Kind: "bucket", Warning: "none of 100 responses had a number at “x”"}}}})
+	for part, text := range all(t, p) {
+		assert.Contains(t, text, "none of 100 responses", part)
+	}
+}
+
 // A limit that cannot read bodies is marked, and what helps is its title; also the limit "server", of which nothing else is known.
 func TestLimitThatCannotReadBodiesIsMarked(t *testing.T) {
 	for name, limit := range map[string]throttle.LimitStats{"tpm": {Name: "tpm", Kind: "bucket", Unread: 2}, "server": {Name: "server", Kind: "server", Unread: 2}} {

@@ -46,7 +46,7 @@ func (l *limiterView) writeText(b *strings.Builder) {
 			left = x.Keys
 		}
 		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", x.Name, x.Rate, left, x.Waiting, x.InFlight, x.P50, x.P90, x.Rejected,
-			joined(heldNote(x.Held), x.Unread, x.Mode, x.Ceiling))
+			joined(heldNote(x.Held), x.Unread, x.Warning, x.Mode, x.Ceiling))
 	}
 	if len(l.Limits) > 0 {
 		fmt.Fprintf(table, "  (waits and rejections: %s)\n", l.Since)

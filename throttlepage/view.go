@@ -103,6 +103,7 @@ type limitView struct {
 	Rejected         string
 	Held             string
 	Unread           string // how many responses
+	Warning          string
 }
 
 type serverView struct {
@@ -395,6 +396,7 @@ func (l *watched) limitView(i int, li *throttle.LimitStats, c change, now time.T
 		Rejected: count(grown(li.Rejected.Total(), before.Rejected.Total())),
 		Held:     held(li.HeldUntil, now),
 		Level:    level(li.Waiting > 0, "busy"),
+		Warning:  printable(li.Warning),
 	}
 	if li.Unread > 0 {
 		v.Unread = plural(li.Unread, "compressed response") + " unread"

@@ -291,3 +291,21 @@ func (m *Meter) Learn(now instant, l Learned) bool {
 	m.follow(now)
 	return ok
 }
+
+// Play implements [meter.Player]: the rate stays as it is. Until it has been found, it is only known that it is no more than Max.
+func (m *Meter) Play(now instant) (meter.Meter, bool) {
+	c := &m.control
+	c.grow(now)
+	rate, known := c.rate(now), c.ceiling > 0 && !c.silence.on
+	if !known {
+		rate = c.cfg.Max
+	}
+	if rate >= maxRate {
+		return meter.Unlimited{}, false
+	}
+	p := meter.NewPace(now, meter.Rate{N: perMega(rate), Per: time.Duration(per)})
+	if owed := int64(-m.bucket.Tokens(now)); owed > 0 {
+		p.Take(now, now, owed, false)
+	}
+	return p, known || rate <= c.rate(now)
+}

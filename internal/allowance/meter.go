@@ -93,7 +93,7 @@ func (m *Meter) Take(due, now meter.Instant, cost int64, waited bool) int64 {
 	m.rested += max(0, m.backoff.Sent(due, waited)-minute)
 	for _, p := range m.parts {
 		if !p.isBucket() && now >= p.turns() {
-			p.turn(now, m.sends.total, m.sends.next-1, m.minuteEnd)
+			p.turn(now, m.sends.total, m.sends.next-1, p.next(now, m.minuteEnd))
 		}
 	}
 	for i := range m.hidden {

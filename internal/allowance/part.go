@@ -38,9 +38,12 @@ type part struct {
 	fit     fit
 	ends    meter.Instant // of the window, if the request whose response says so came when it was sent
 	late    int64         // by how much later the window ends at most, because it came later
+	told    meter.Instant // the end of a window as the newest response reported it; 0: none has
+	lasts   int64         // how long a window is, by two reported ends; 0: it is not known
 	rate    float64       // per ns, of a bucket
 	refills float64       // responses that speak for a bucket, less those that speak for a window
 	dry     bool          // it was used up before, so what is left of a window is spread until its end
+	played  bool          // it is a copy of one, which says what is not known; see Play
 	tight   bool          // requests are refused although enough is left: it is counted over a shorter time, too
 }
 
@@ -89,14 +92,14 @@ func (p *part) take(n int64, x *send, c *Claim, refused bool, near, back float64
 			return
 		}
 		if !p.isBucket() && s.at >= p.turns() {
-			p.turn(s.at, x.before, n-1, ends)
+			p.turn(s.at, x.before, n-1, p.next(s.at, ends))
 		}
 		p.learn(&s)
 	}
 	p.limit, p.now, p.said = limit, s, n
 	p.resets(c.Reset, took, ends)
 	if now := x.at + took; first && !p.isBucket() && now >= p.turns() { // the requests since may be counted in the next window
-		p.turn(now, s.then, s.n, ends)
+		p.turn(now, s.then, s.n, p.next(now, ends))
 	}
 	p.dry = p.dry || s.left < limit/16
 }
@@ -141,6 +144,7 @@ func (p *part) resets(in, took int64, ends func(meter.Instant) meter.Instant) {
 	case in < 0:
 		end = ends(at)
 	case in > 0 && used >= p.limit/64:
+		p.ended(end, in)
 		if rate := used / float64(in); p.rate == 0 {
 			p.rate = rate
 		} else {
@@ -152,6 +156,28 @@ func (p *part) resets(in, took int64, ends func(meter.Instant) meter.Instant) {
 	if p.ends <= at {
 		p.ends = end
 	}
+}
+
+// isWindow reports whether it is known how long its windows last.
+func (p *part) isWindow() bool { return p.refills < 0 && p.lasts > 0 }
+
+// ended takes the end of a window. Windows follow each other, so the next one ends one or several of them later.
+func (p *part) ended(end meter.Instant, in int64) {
+	if later := end - p.told; p.told > 0 && float64(later) > rounding && (p.lasts == 0 || later < p.lasts) {
+		p.lasts = later
+	}
+	p.told = end
+	if p.lasts > 0 {
+		p.lasts = max(p.lasts, in)
+	}
+}
+
+// next returns the end of the window of which an instant is, if no response reports it: a minute of the clock, or as long as windows before.
+func (p *part) next(at meter.Instant, ends func(meter.Instant) meter.Instant) meter.Instant {
+	if !p.isWindow() {
+		return ends(at)
+	}
+	return p.ends + ((at-p.ends)/p.lasts+1)*p.lasts
 }
 
 // weigh weighs a response that says in how many ns more is left. full is when the bucket would be full.
@@ -182,10 +208,10 @@ func (p *part) waits(now meter.Instant, wait int64, cost float64, s *sends) {
 	}
 }
 
-// turn begins the window of which at is a part. Requests up to that number were counted before.
-func (p *part) turn(at meter.Instant, then total, n int64, ends func(meter.Instant) meter.Instant) {
+// turn begins the window of which at is a part, and which ends then. Requests up to that number were counted before.
+func (p *part) turn(at meter.Instant, then total, n int64, ends meter.Instant) {
 	p.now = sample{left: p.limit, at: at, n: n, then: then}
-	p.said, p.first, p.ends, p.late, p.base.whole = n, n, ends(at), 0, false
+	p.said, p.first, p.ends, p.late, p.base.whole = n, n, ends, 0, false
 }
 
 // free returns what is left at an instant, less what requests in flight are still going to cost.
@@ -227,8 +253,15 @@ func (p *part) ready(from, last meter.Instant, ahead, cost float64, s *sends) me
 	}
 	spare := p.limit * spareEach
 	if short += spare; short > 0 {
-		later := int64(short / (p.limit - spare)) // windows of a minute, after the next one
-		return meter.AddInstant(max(from, p.turns()), later*minute)
+		later := int64(short / (p.limit - spare)) // windows after the next one
+		lasts := minute
+		switch {
+		case p.isWindow():
+			lasts = p.lasts
+		case p.played && later > 0 && p.told > 0:
+			return meter.Never
+		}
+		return meter.AddInstant(max(from, p.turns()), later*lasts)
 	}
 	if !p.dry || from >= p.turns() {
 		return from

@@ -185,6 +185,18 @@ func (b *Bucket) NoteShare(now meter.Instant, s Share) {
 	e.estimates.Add(now, s)
 }
 
+// Expected returns what a request will probably cost in the end that is charged that, which is that share of its estimate; 0: all of it.
+func (b *Bucket) Expected(cost int64, of Share) int64 {
+	ratio := b.Limit.Settled.Ratio()
+	if b.Limit.Lowers && b.extra != nil && b.estimates != nil {
+		ratio = b.estimates.mean()
+		if of > 0 {
+			ratio /= of.Part()
+		}
+	}
+	return int64(math.Round(min(ratio*float64(cost), float64(meter.MaxCount))))
+}
+
 // RestoreShare has the next request be charged that part of its estimate, in a limit that lowers estimates; 0: all of it.
 func (b *Bucket) RestoreShare(now meter.Instant, s Share) {
 	if b.Limit.Lowers && s > 0 {
@@ -251,6 +263,12 @@ func (b *Bucket) Matters(now meter.Instant) (must, full meter.Instant) {
 	return must, max(must, full)
 }
 
+// IsUnused reports whether the bucket is as good as new, and no request waits there.
+func (b *Bucket) IsUnused(now meter.Instant) bool {
+	_, full := b.Matters(now)
+	return full <= now
+}
+
 // Yields returns until when the bucket must be kept, and reports whether it may be forgotten all the same to make room for
 // another: if only what the server asked for keeps it.
 func (b *Bucket) Yields(now meter.Instant) (until meter.Instant, ok bool) {
@@ -288,6 +306,21 @@ func (p *payer) Ready(from, now meter.Instant, cost int64) meter.Instant {
 // Plan implements [order.Payer].
 func (p *payer) Plan(from meter.Instant, ahead, cost int64) meter.Instant {
 	return (*Bucket)(p).PlanFor(from, ahead, cost)
+}
+
+// Expect implements [order.Expecter].
+func (p *payer) Expect(from meter.Instant, ahead, cost int64) meter.Instant {
+	b := (*Bucket)(p)
+	m, ok := b.Meter.(meter.Player)
+	if !ok {
+		return b.PlanFor(from, b.Expected(ahead, 0), cost)
+	}
+	played, known := m.Play(from)
+	from = max(from, b.Opens())
+	if !known && (ahead > 0 || !b.Meter.Payable(from, cost)) {
+		return meter.Never
+	}
+	return played.Ready(from, ahead, cost)
 }
 
 // Interval implements [order.Payer].

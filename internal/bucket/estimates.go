@@ -64,6 +64,15 @@ func (e *estimates) Add(now meter.Instant, s Share) {
 // Share returns which part of its estimate the next request is charged: at most one of 20 did cost more. It is 0 if too few are known.
 func (e *estimates) Share() Share { return e.share }
 
+// mean returns which part of their estimates requests did cost in the mean; 0: none is known.
+func (e *estimates) mean() (part float64) {
+	known := e.shares[:min(e.n, estimatesKept)]
+	for _, s := range known {
+		part += s.Part() / float64(len(known))
+	}
+	return part
+}
+
 // high returns the least share that was enough for all but one of 20.
 func (e *estimates) high() Share {
 	known := e.shares[:min(e.n, estimatesKept)]

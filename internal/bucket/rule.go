@@ -35,6 +35,7 @@ type Rule struct {
 	Frees    bool   // what was charged is given back at the end of the request
 	Clamps   bool   // costs are reduced to what can be paid
 	Fair     bool   // callers take turns
+	Settles  bool   // responses have the true costs
 	Lowers   bool   // estimates are lowered to what requests of the key did cost
 	Asks     bool   // there may be a rate for each key
 	Open     bool   // it grants everything but what is held

@@ -19,3 +19,6 @@ func (s *Settled) Ratio() float64 {
 	}
 	return s.cost / s.charged
 }
+
+// IsKnown reports whether a settlement was seen.
+func (s *Settled) IsKnown() bool { return s.charged > 0 }

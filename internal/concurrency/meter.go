@@ -9,7 +9,7 @@ import (
 
 // A Meter is a counting semaphore whose number of slots a controller sets.
 type Meter struct {
-	slots   meter.Slots
+	slots   meter.Count
 	control controller
 	bare    aimd.Suspicion
 	usedAt  instant // of the last request
@@ -180,6 +180,15 @@ func (m *Meter) Bounds(now instant) (n int64, ceiling, elasticity float64, mode 
 		ceiling = 0
 	}
 	return int64(c.cruise()), ceiling, c.e, c.modeName(now)
+}
+
+// Play implements [meter.Player]: the number of slots stays as it is, once it has been found.
+func (m *Meter) Play(now instant) (meter.Meter, bool) {
+	c := &m.control
+	if c.mode == starting && c.cfg.Max > c.limit() || c.count == 0 {
+		return meter.Unlimited{}, false
+	}
+	return meter.PlaySlots(now, int64(c.cruise()), m.slots.InFlight(), c.mean*1e9, 0), true
 }
 
 // Learn makes a new meter resume with what another has learned. It reports whether l is valid.

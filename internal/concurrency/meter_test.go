@@ -26,7 +26,7 @@ func taught(t *testing.T) (*Meter, instant) {
 	t.Helper()
 	m := learned{New(0, Config{}, noon), aimd.Unavailable}
 	flight.Scene{Length: 60}.Play(1, func() flight.Limiter { return m })
-	m.control.inFlight, m.slots = 0, *meter.NewSlots(0) // the run ends with requests in flight
+	m.control.inFlight, m.slots = 0, meter.Count{} // the run ends with requests in flight
 	m.control.restart(0)
 	m.control.mode, m.control.pending = cruising, false
 	m.follow(at(60))

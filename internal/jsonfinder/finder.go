@@ -104,6 +104,9 @@ func (f *Finder) Numbers() []int64 {
 	return all
 }
 
+// Found returns for which paths something was found, as bits.
+func (f *Finder) Found() uint16 { return f.found }
+
 // All reports whether something was found for each path.
 func (f *Finder) All() bool { return bits.OnesCount16(f.found) == f.paths.terms }
 

@@ -126,7 +126,11 @@ func (l *Core) reportUnitLocked(r *Request, charges []Charge, i int, a *Answer, 
 	m := c.Bucket.Meter.(*allowance.Meter)
 	if a.Hints != nil {
 		var room [4]allowance.Claim
-		m.Report(c.Paid, now, claimsFor(room[:0], charges, i, a.Hints), f.refused)
+		claims := claimsFor(room[:0], charges, i, a.Hints)
+		m.Report(c.Paid, now, claims, f.refused)
+		if len(claims) > 0 || f.charge == i && f.sure {
+			a.Named |= 1 << i
+		}
 	} else {
 		m.Report(c.Paid, now, nil, f.refused)
 	}
@@ -161,6 +165,7 @@ func (l *Core) reportUnitsLocked(a *Answer, now meter.Instant) {
 		if len(claims) == 0 {
 			continue
 		}
+		a.Named |= 1 << i
 		m := c.Bucket.Meter.(*allowance.Meter)
 		m.Report(c.Paid, now, claims, f.refused)
 		if f.charge == i {

@@ -51,7 +51,7 @@ func TestTheFirstCoreThatCanGrantsAClaimAndTheOthersDoNotChargeIt(t *testing.T) 
 			}
 			first, at := 0, time.Duration(1<<62)
 			for i, l := range cores {
-				f, err := l.Forecast(l.request(ask{}), l.waiter(ask{}), 1)
+				f, _, err := l.Forecast(l.request(ask{}), l.waiter(ask{}), 1)
 				require.NoError(t, err)
 				if due := time.Duration(f.Tenths[9]); due < at {
 					first, at = i, due

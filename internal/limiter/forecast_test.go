@@ -29,7 +29,7 @@ func TestRequestsAreSentAsForecast(t *testing.T) {
 				time.Sleep(time.Duration(random.Int64N(int64(time.Second))))
 				a := ask{Cost: 1 + random.Int64N(3)}
 				before := l.counts()
-				f, err := l.Forecast(l.request(a), l.waiter(a), n)
+				f, _, err := l.Forecast(l.request(a), l.waiter(a), n)
 				require.NoError(t, err)
 				require.Equal(t, before, l.counts(), "a forecast changes nothing")
 				require.False(t, f.Least)
@@ -49,10 +49,10 @@ func TestAForecastOfTheQueueAndOneThatIsABound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := drive(t, pace(1, time.Second, named("pace")), inFlight(100, named("slots")))
 		last := l.sendMany(4, ask{Key: "a"})[3]
-		f, err := l.Forecast(l.request(ask{Key: "a"}), l.waiter(ask{Key: "a"}), 0)
+		f, _, err := l.Forecast(l.request(ask{Key: "a"}), l.waiter(ask{Key: "a"}), 0)
 		require.NoError(t, err)
 		require.True(t, f.Least, "a response may come late")
-		f, err = l.Forecast(l.request(ask{Key: "a"}), l.waiter(ask{Key: "a"}), 2)
+		f, _, err = l.Forecast(l.request(ask{Key: "a"}), l.waiter(ask{Key: "a"}), 2)
 		require.NoError(t, err)
 		require.Equal(t, "pace", f.Limit.Name)
 		require.Equal(t, "a", f.Key)
@@ -68,7 +68,7 @@ func TestAForecastOfANewKeyIsNotOfRequestsWithoutAKey(t *testing.T) {
 		l := drive(t, pace(1, time.Second, named("pace")))
 		l.sendMany(4, ask{})
 		for key, want := range map[string]time.Duration{"": 3 * time.Second, "new": 0} {
-			f, err := l.Forecast(l.request(ask{Key: key}), l.waiter(ask{Key: key}), 0)
+			f, _, err := l.Forecast(l.request(ask{Key: key}), l.waiter(ask{Key: key}), 0)
 			require.NoError(t, err)
 			require.EqualValues(t, want, f.Tenths[9], "%q", key)
 		}
@@ -111,7 +111,7 @@ func TestAForecastAsksForTheRateOfANewKey(t *testing.T) {
 			return 5, time.Second
 		})))
 		of := func(key string) (meter.Instant, error) {
-			f, err := l.Forecast(l.request(ask{Key: key}), l.waiter(ask{Key: key}), 10)
+			f, _, err := l.Forecast(l.request(ask{Key: key}), l.waiter(ask{Key: key}), 10)
 			return f.Tenths[9], err
 		}
 		at, err := of("new")

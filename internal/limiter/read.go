@@ -90,8 +90,8 @@ func (l *Core) RefusalOf(w *Waiter) *Refusal {
 	return w.refusal
 }
 
-// WaitsFor returns what w waits for last, as far as is known, since when, and when it would be granted if nothing else happened; Never: that
-// depends on a response. If it reports false, w does not wait any more, and due is when it was decided, or Never if another Core was first.
+// WaitsFor returns what w waits for last, as far as is known, since when, and when it will probably be granted; Never: that is not known,
+// because it depends on a response. If it reports false, w does not wait any more, and due is when it was decided, or Never if another Core was first.
 func (l *Core) WaitsFor(w *Waiter) (at Place, since, due meter.Instant, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,6 +101,52 @@ func (l *Core) WaitsFor(w *Waiter) (at Place, since, due meter.Instant, ok bool)
 	case w.Claim != nil && w.Claim.winner.Load() != nil:
 		return at, 0, meter.Never, false
 	}
-	due, binding := l.order.Plan(&w.in, l.nowLocked())
+	var binding int
+	if now := l.nowLocked(); w.Claim != nil { // other Cores may grant it sooner, so only a bound can be said
+		due, binding = l.order.Plan(&w.in, now)
+	} else {
+		due, binding = l.order.Expect(&w.in, now)
+	}
 	return placeOf(context.Background(), w.bucketAt(binding)), w.arrived, due, true
+}
+
+// Earliest returns when w can be granted at the earliest, or when it was decided; Never: that is not known, or another Core was first.
+func (l *Core) Earliest(w *Waiter) meter.Instant {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case w.verdict != waiting:
+		return w.at
+	case w.Claim != nil && w.Claim.winner.Load() != nil:
+		return meter.Never
+	}
+	due, _ := l.order.Plan(&w.in, l.nowLocked())
+	return due
+}
+
+// Began returns what is known of a request that has begun to wait, and not afterwards: how many others waited before it or, where their costs
+// differ, at the same bucket, and which quota of the server it waits for.
+func (l *Core) Began(w *Waiter) (ahead int, quota string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w.verdict != waiting {
+		return 0, ""
+	}
+	b, cost := w.bucket(), w.in.Costs[w.in.Binding]
+	now := l.nowLocked()
+	if all, _, alike := l.order.Ahead(&w.in, now); alike && cost > 0 {
+		return int(all[w.in.Binding] / cost), b.Cause(now).Quota
+	}
+	return b.Waiting() - 1, b.Cause(now).Quota
+}
+
+// DelayOf returns for what and for how long a request has waited that has begun to. It reports false if it still does, or another Core has
+// granted it.
+func (l *Core) DelayOf(w *Waiter) (at Place, waited int64, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w.verdict == waiting || w.Claim != nil && w.verdict != granted {
+		return at, 0, false
+	}
+	return placeOf(context.Background(), w.bucket()), w.at - w.arrived, true
 }

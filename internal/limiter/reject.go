@@ -35,6 +35,7 @@ func (l *Core) refuseLocked(w *Waiter, reason bucket.Reason, c *Charge, due, now
 	w.refusal = w.refuse(reason, due, now)
 	w.refusal.Limit, w.refusal.Key, w.refusal.Cost = c.Limit(), c.Key, c.Cost
 	if c.isFound() {
+		l.expectLocked(w, c.Limit(), due, now)
 		w.refusal.explain(c.Bucket, now)
 		if reason == bucket.ReasonCost && c.Cost > 0 {
 			w.refusal.Most = c.Bucket.Meter.Most()
@@ -57,8 +58,18 @@ func (l *Core) rejectLocked(w *Waiter, i int, reason bucket.Reason, due, now met
 	w.refusal = w.refuse(reason, b.Soonest(due, cost), now)
 	w.refusal.Limit, w.refusal.Key, w.refusal.Cost = b.Limit, b.Key, cost
 	w.refusal.explain(b, now)
+	l.expectLocked(w, b.Limit, due, now)
 	l.refusedLocked(w)
 	l.quitLocked(w, now)
+}
+
+// expectLocked has the refusal of w, which could go at due at the earliest, say when it would probably have been granted, where estimates are
+// corrected later or a server sets the limit: there, a lower bound says nothing.
+func (l *Core) expectLocked(w *Waiter, li *bucket.Limit, due, now meter.Instant) {
+	if due < meter.Never && due > now && (li.Unit != "" || li.Settles) {
+		at, _ := l.order.Expect(&w.in, now)
+		w.refusal.Wait = bucket.Until(at, now)
+	}
 }
 
 // countRefusalLocked counts a request that is rejected.

@@ -38,3 +38,9 @@ type Bounder interface{ Best(now Instant) Meter }
 // A Halter is a meter that learns from how much it is used. Halted says that a request that is granted now has waited since an instant,
 // for tokens that others share: if the meter could have paid, that time shows no lack of use.
 type Halter interface{ Halted(since, now Instant) }
+
+// A Player is a meter about which responses decide. Play returns a copy that goes on as the meter would if the server went on as it did
+// lately. If known is false, too little was seen of that, and the copy grants no later than the meter would.
+type Player interface {
+	Play(now Instant) (m Meter, known bool)
+}

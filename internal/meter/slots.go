@@ -1,64 +1,92 @@
 package meter
 
-// Slots is a counting semaphore: n slots, each taken until it is given back. If n was reduced, more may be taken than there
+// A Count is a counting semaphore: n slots, each taken until it is given back. If n was reduced, more may be taken than there
 // are.
-type Slots struct{ n, used int64 }
+type Count struct{ n, used int64 }
 
-var _ Planner = (*Slots)(nil)
+// Slots is a Count that times for how long slots are taken.
+type Slots struct {
+	Count
+	held  float32 // for how many ns one was taken, in the mean of the last ones
+	timed uint8   // of how many, up to slotsTimed; 0: none was given back yet
+}
+
+const slotsTimed = 64 // the mean is of about that many slots
+
+var (
+	_ Planner = (*Count)(nil)
+	_ Planner = (*Slots)(nil)
+	_ Player  = (*Slots)(nil)
+)
 
 // NewSlots returns n free slots.
-func NewSlots(n int64) *Slots { return &Slots{n: n} }
-
-// InFlight returns how many slots are taken.
-func (s *Slots) InFlight() int64 { return s.used }
-
-func (s *Slots) Payable(_ Instant, cost int64) bool { return cost <= s.n-s.used }
+func NewSlots(n int64) *Slots { return &Slots{Count: Count{n: n}} }
 
 func (s *Slots) Spend(now Instant, cost int64) (int64, bool) { return SpendIf(s, now, cost) }
 
+// Take returns now.
+func (s *Slots) Take(due, now Instant, cost int64, waited bool) int64 {
+	s.Count.Take(due, now, cost, waited)
+	return now
+}
+
+// GiveBack takes what Take returned.
+func (s *Slots) GiveBack(taken int64, now Instant, cost int64) {
+	s.Count.GiveBack(0, now, cost)
+	s.timed = min(s.timed+1, slotsTimed)
+	s.held += (float32(now-taken) - s.held) / float32(s.timed)
+}
+
+// InFlight returns how many slots are taken.
+func (s *Count) InFlight() int64 { return s.used }
+
+func (s *Count) Payable(_ Instant, cost int64) bool { return cost <= s.n-s.used }
+
+func (s *Count) Spend(now Instant, cost int64) (int64, bool) { return SpendIf(s, now, cost) }
+
 // Ready returns Never if a slot must become free first.
-func (s *Slots) Ready(from Instant, _, cost int64) Instant {
+func (s *Count) Ready(from Instant, _, cost int64) Instant {
 	if cost > s.n-s.used {
 		return Never
 	}
 	return from
 }
 
-func (s *Slots) Plan(from Instant, _, cost int64) Instant {
+func (s *Count) Plan(from Instant, _, cost int64) Instant {
 	if cost > s.n {
 		return Never
 	}
 	return from
 }
 
-func (s *Slots) Take(_, _ Instant, cost int64, _ bool) int64 {
+func (s *Count) Take(_, _ Instant, cost int64, _ bool) int64 {
 	s.used += cost
 	return 0
 }
 
-func (s *Slots) GiveBack(_ int64, _ Instant, cost int64) {
+func (s *Count) GiveBack(_ int64, _ Instant, cost int64) {
 	if s.used -= cost; s.used < 0 {
 		panic("throttle: bug: more slots given back than taken")
 	}
 }
 
-func (s *Slots) Settle(int64, Instant, int64, int64) { panic("throttle: bug: a slot has no cost") }
+func (s *Count) Settle(int64, Instant, int64, int64) { panic("throttle: bug: a slot has no cost") }
 
-func (s *Slots) Most() int64 { return s.n }
+func (s *Count) Most() int64 { return s.n }
 
-func (s *Slots) Matters(Instant) (must, full Instant) {
+func (s *Count) Matters(Instant) (must, full Instant) {
 	if s.used > 0 {
 		return Never, Never
 	}
 	return 0, 0
 }
 
-func (s *Slots) PerSecond(Instant) float64 { return 0 }
-func (s *Slots) Tokens(Instant) float64    { return float64(s.n - s.used) }
-func (s *Slots) Retune(Instant, Rate)      {}
+func (s *Count) PerSecond(Instant) float64 { return 0 }
+func (s *Count) Tokens(Instant) float64    { return float64(s.n - s.used) }
+func (s *Count) Retune(Instant, Rate)      {}
 
 // Resize sets the number of slots. Those that are taken stay so.
-func (s *Slots) Resize(_ Instant, n int64) { s.n = n }
+func (s *Count) Resize(_ Instant, n int64) { s.n = n }
 
 // PausedSlots are Slots that rest for a while after each request, before another one may take them.
 type PausedSlots struct {
@@ -68,12 +96,13 @@ type PausedSlots struct {
 
 var (
 	_ Planner = (*PausedSlots)(nil)
+	_ Player  = (*PausedSlots)(nil)
 	_ Rester  = (*PausedSlots)(nil)
 )
 
 // NewPausedSlots returns n free slots with a pause of r.Per.
 func NewPausedSlots(n int64, r Rate) *PausedSlots {
-	return &PausedSlots{Slots{n: n}, *NewSlidingWindow(Rate{Per: r.Per})}
+	return &PausedSlots{*NewSlots(n), *NewSlidingWindow(Rate{Per: r.Per})}
 }
 
 // Rest lets slots that are about to be given back rest.

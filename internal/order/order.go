@@ -15,6 +15,7 @@
 package order
 
 import (
+	"iter"
 	"slices"
 	"time"
 
@@ -251,6 +252,36 @@ func (o *Order) All(yield func(*Waiter) bool) {
 			}
 		}
 	}
+}
+
+// Sample yields about as many of the requests that wait, and how many others wait behind each and are taken to be like it: the first ones
+// of each line.
+func (o *Order) Sample(n int) iter.Seq2[*Waiter, int] {
+	return func(yield func(w *Waiter, like int) bool) {
+		for _, ln := range o.lines {
+			some := ln.some(max(1, n*ln.size/o.waiting))
+			for i, w := range some {
+				like := (ln.size - len(some)) / len(some)
+				if i < (ln.size-len(some))%len(some) {
+					like++
+				}
+				if !yield(w, like) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// some returns up to n requests of a line, the first ones of its queues.
+func (ln *line) some(n int) (some []*Waiter) {
+	for i, q := range ln.queues {
+		rest := len(ln.queues) - i
+		for w, most := q.first, len(some)+(n-len(some)+rest-1)/rest; w != nil && len(some) < most; w = w.next() {
+			some = append(some, w)
+		}
+	}
+	return some
 }
 
 // Alike returns how many requests wait under the points of w, whatever gates they pass.

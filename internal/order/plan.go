@@ -22,6 +22,22 @@ func (o *Order) Plan(w *Waiter, now Instant) (due Instant, binding int) {
 	return x.plan(w, x.findOwn(w, false))
 }
 
+// An Expecter is a Payer that can say more than a lower bound.
+type Expecter interface {
+	// Expect returns when cost will probably be paid once ahead has been; Never: that is not known.
+	Expect(from Instant, ahead, cost int64) Instant
+}
+
+// Expect returns when w, which waits or may join, will probably be granted, and the point that is the last to pay; Never: that is not
+// known.
+func (o *Order) Expect(w *Waiter, now Instant) (due Instant, binding int) {
+	x := &o.planner
+	x.expects = true
+	due, binding = o.Plan(w, now)
+	x.expects = false
+	return due, binding
+}
+
 // Ahead returns what requests cost, by stop, that are granted before w, which waits or may join, if they wait nowhere else. Where they do
 // (see [Point].Apart), Plan counts none of them, because none is certain to be granted here. mosts are what no request of the line costs
 // more than, and alike reports that each of them costs the same as w. The results are valid until the next call.
@@ -119,6 +135,8 @@ type planner struct {
 	ahead []int64 // what is paid before the request in its own queue, by stop
 	total []int64 // and in all queues
 	mosts []int64 // see Ahead
+
+	expects bool // it is not for a lower bound
 }
 
 // plan plans w, which is or would be in q.
@@ -141,11 +159,28 @@ func (x *planner) plan(w *Waiter, q *queue) (due Instant, binding int) {
 		if i < len(w.Costs) {
 			cost = w.Costs[i]
 		}
-		if d := max(x.now, p.Plan(x.now, ahead, cost)); d > due {
+		d := Never
+		if x.expects {
+			d = x.expected(p, ahead, cost)
+		} else {
+			d = p.Plan(x.now, ahead, cost)
+		}
+		if d = max(x.now, d); d > due {
 			due, binding = d, i
 		}
 	}
 	return due, binding
+}
+
+// expected returns when a point will probably pay cost once ahead has been paid. It is not inlined, because the frame of plan is on the
+// stack of each waiter.
+//
+//go:noinline
+func (x *planner) expected(p *Point, ahead, cost int64) Instant {
+	if e, ok := p.Payer.(Expecter); ok {
+		return e.Expect(x.now, ahead, cost)
+	}
+	return p.Plan(x.now, ahead, cost)
 }
 
 func (x *planner) seq(w *Waiter) uint64 {

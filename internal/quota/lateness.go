@@ -16,6 +16,8 @@ type lateness struct {
 	lates [3]int64 // of the last windows; negative: earlier, by a second until they have shown it
 	more  int32    // how much later than that this window ends, in ns, as refusals past the end show
 	seen  int8     // windows that have shown it, up to three
+	// followed says that this window began after one that was seen to end, so that it is known how long it lasts.
+	followed bool
 }
 
 // newLateness returns that of a quota of which no window has ended yet.

@@ -236,7 +236,7 @@ func (q *quota) turned(sent meter.Instant) {
 	if l := q.length; l != nil {
 		l.began(sent, q.left <= q.reserve && sent-q.try <= (sent-l.begun)/lengthSure)
 	}
-	q.low, q.reset = q.most, meter.Never
+	q.low, q.reset, q.followed = q.most, meter.Never, true
 }
 
 // start returns when the next request leaves after the last one of a window. If others use the quota, that is within a turn after the

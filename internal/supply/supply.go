@@ -49,7 +49,9 @@ type Supply[B any] struct {
 	latest count
 	outage Outage // of the whole store
 
-	differs bool // it was reported that a rule differs
+	differing       meter.Instant // when a rule began to differ; 0: none did
+	differed        meter.Instant // when one did last
+	noted, reported bool          // that a rule differs, and that it stays so
 }
 
 // Counts count calls of a store and tokens.
@@ -301,7 +303,7 @@ func (c *Call[B]) Book(part int, o *Outcome, alone bool, now meter.Instant) (new
 		held, known := n.HeldUntil(), n.Processes() > 0
 		n.Booked(c.at, now, *p, o.LeasedPart)
 		if event = eventOf([]string{p.Budget.Limit}, p.Budget.Key, &was, &n.outage, now); event == nil && o.Differs {
-			event = s.differing(&p.Budget)
+			event = s.differs(&p.Budget, now)
 		}
 		return !known || n.HeldUntil() > held, event
 	}
@@ -320,14 +322,29 @@ func (c *Call[B]) Book(part int, o *Outcome, alone bool, now meter.Instant) (new
 	return true, event
 }
 
-// differing counts a response by the rule of another process, and returns an event for the first.
-func (s *Supply[B]) differing(b *store.Budget) *Event {
+// RollOut is for how long processes may disagree about a rule while a new configuration is deployed: until then, it is no fault.
+const RollOut = 10 * time.Second
+
+// differs counts a response by the rule of another process. It returns an event for the first, and another one if that lasts.
+func (s *Supply[B]) differs(b *store.Budget, now meter.Instant) *Event {
 	s.Counts.Differs++
-	if s.differs {
+	if s.differing == 0 || now-s.differed > int64(RollOut) {
+		s.differing = max(1, now)
+		s.noted = s.reported
+	}
+	s.differed = now
+	e := &Event{Limits: []string{b.Limit}, Key: b.Key, Err: store.ErrRule, Down: time.Duration(now - s.differing)}
+	switch {
+	case s.reported:
+		return nil
+	case !s.noted:
+		s.noted, e.Down = true, 0
+	case e.Down >= RollOut:
+		s.reported = true
+	default:
 		return nil
 	}
-	s.differs = true
-	return &Event{Limits: []string{b.Limit}, Key: b.Key, Err: store.ErrRule}
+	return e
 }
 
 // An Event says that a store, or one budget in it, became unreachable, is reachable again, or is set up wrongly, or that
@@ -336,7 +353,7 @@ type Event struct {
 	Limits []string
 	Key    string // of one budget; empty: of the whole store, or of the budget without a key
 	Err    error
-	Down   time.Duration
+	Down   time.Duration // of a store that was unreachable, or for how long processes have disagreed
 }
 
 // eventOf returns what has changed; nil: nothing.

@@ -281,13 +281,17 @@ func TestAnUnreadableBudgetIsOutOfReachAlone(t *testing.T) {
 	assert.Zero(t, b.lease("bad").RetryAt())
 }
 
-func TestADifferingRuleIsReportedOnceAndCounted(t *testing.T) {
+// Processes disagree while a new configuration is deployed. That is reported when it begins, and again if it lasts for ten seconds.
+func TestADifferingRuleIsReportedTwiceAndCounted(t *testing.T) {
 	b := newBench(t, Terms{})
 	b.wants("a")
-	first := b.book.Lease(time.Unix(0, int64(b.now)), []store.Ask{{Parts: []store.Part{{
-		Budget: store.Budget{Kind: store.Bucket, Limit: "calls", Key: "a", N: 1, Per: time.Second, Burst: 10, Initial: 10},
-	}}}})
-	require.NoError(t, first[0].Err)
+	strict := func() {
+		other := b.book.Lease(time.Unix(0, int64(b.now)), []store.Ask{{Parts: []store.Part{{
+			Budget: store.Budget{Kind: store.Bucket, Limit: "calls", Key: "a", N: 1, Per: time.Second, Burst: 10, Initial: 10},
+		}}}})
+		require.NoError(t, other[0].Err)
+	}
+	strict()
 	events := b.respond(b.begin())
 	require.NotNil(t, events[1])
 	assert.ErrorIs(t, events[1].Err, store.ErrRule)
@@ -296,7 +300,18 @@ func TestADifferingRuleIsReportedOnceAndCounted(t *testing.T) {
 	b.lease("a").Take(b.now, b.now, 1, false)
 	b.wants("a")
 	assert.Nil(t, b.respond(b.begin())[1])
-	assert.EqualValues(t, 2, b.Counts.Differs)
+	b.now += 9*second - 1
+	strict()
+	b.lease("a").Take(b.now, b.now, 1, false)
+	b.wants("a")
+	assert.Nil(t, b.respond(b.begin())[1])
+	b.now += second
+	b.lease("a").Take(b.now, b.now, 1, false)
+	b.wants("a")
+	again := b.respond(b.begin())[1]
+	require.NotNil(t, again)
+	assert.Equal(t, &Event{Limits: []string{"calls"}, Key: "a", Err: store.ErrRule, Down: time.Duration(11*second - 1)}, again)
+	assert.EqualValues(t, 4, b.Counts.Differs)
 	assert.NoError(t, b.Err())
 }
 
