@@ -17,7 +17,6 @@ type Meter struct {
 	explained bool    // the server has reported what is left, which explains the refusals before
 	ready     instant // when the bucket can pay for a request like the latest one; never: it could when that was sent, or that did not wait
 	doubts    meter.Doubts[belief]
-	before    [2]float64 // the ceiling and the rate that Unlearn has forgotten
 }
 
 // per is the period of the rates of the bucket, so that they are precise to a millionth of a token per second and change
@@ -181,25 +180,6 @@ func (m *Meter) Room(now instant, perSecond float64) {
 	if c.roomy && now >= c.pausedUntil {
 		c.heldUntil, c.toll = min(c.heldUntil, now), 0
 	}
-}
-
-// Unlearn forgets what refusals have shown, because they do not come because of the rate, and has it grow again as at the start.
-func (m *Meter) Unlearn(now instant) {
-	c := &m.control
-	c.grow(now)
-	m.before = [2]float64{c.ceiling, c.current}
-	c.ceiling, c.toll, c.crowded, c.heldUntil, c.dearUntil = 0, 0, 0, now, now
-	c.set(CauseNotLoad, max(c.current, c.cfg.Initial))
-	m.follow(now)
-}
-
-// Relearn undoes Unlearn, because that was wrong.
-func (m *Meter) Relearn(now instant) {
-	c := &m.control
-	c.grow(now)
-	c.ceiling = m.before[0]
-	c.set(CauseThrottled, min(c.current, m.before[1]))
-	m.follow(now)
 }
 
 // GiveBack undoes the Take of a request that was never sent.

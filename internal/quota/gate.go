@@ -193,10 +193,11 @@ func (g *Gate) Judge(rep *Report, now meter.Instant) {
 	g.tests(rep, h, now)
 }
 
-// tests decides whether a refusal is one by chance. One that something explains which the server has reported is not.
+// tests decides whether a refusal is one by chance. One that something explains which the server has reported is not. Where a rate is
+// learned, nothing is tested: among neighbours whose rates rise and fall in turns, each is refused the same share at half of its rate.
 func (g *Gate) tests(rep *Report, h *Hints, now meter.Instant) {
 	a := g.Account
-	refused := rep.Kind == Refused || rep.Kind == Exhausted && h.Guessed
+	refused := !rep.Own.Adaptive && (rep.Kind == Refused || rep.Kind == Exhausted && h.Guessed)
 	if refused && h.After == nil {
 		rep.Chance = a.row.tests(now, rep.Sent, rep.Number, h.Guessed)
 	}
