@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
@@ -106,6 +107,24 @@ func (l *Limiter) own() []policy { return l.policies[:len(l.policies)-1] }
 
 // policyOf returns the policy of a limit, which may be that of gates.
 func (l *Limiter) policyOf(li *bucket.Limit) *policy { return &l.policies[li.Index] }
+
+// warning returns what is probably wrong with a limit, as its responses show; "": nothing.
+func (p *policy) warning() string {
+	var all []string
+	if missing := p.paths.missing(); missing != 0 && (p.costBy == nil || missing == p.paths.all) {
+		var at []string
+		for i, path := range p.costPaths {
+			if missing&(1<<i) != 0 {
+				at = append(at, fmt.Sprintf("%q", path))
+			}
+		}
+		all = append(all, fmt.Sprintf("none of %d responses had a number at %s", enoughResponses, strings.Join(at, ", nor at ")))
+	}
+	if p.names.missing() != 0 {
+		all = append(all, fmt.Sprintf("none of %d responses named the unit %q", enoughResponses, p.rule.Unit))
+	}
+	return strings.Join(all, "; ")
+}
 
 func (l *Limiter) mustBeMade() {
 	if l.core == nil {

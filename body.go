@@ -121,7 +121,7 @@ func (b *body) settleFound(whole, byCaller bool) {
 		}
 		if found := c.finder.Found(); (whole || found != 0) && b.resp.StatusCode < 300 {
 			l := b.grant.limiter
-			l.saw(observerOf(&b.grant.request), l.policyOf(b.grant.request.Charges()[c.charge].Limit()), found)
+			l.policyOf(b.grant.request.Charges()[c.charge].Limit()).saw(observerOf(&b.grant.request), found)
 		}
 		switch {
 		case !whole && !c.finder.All():
@@ -243,7 +243,7 @@ func (t *Transport) settleByHeaders(req *http.Request, resp *http.Response, r *l
 			case inBody:
 				t.unread(req, resp, c.Limit())
 			case resp.StatusCode < 300:
-				t.limiter.saw(t.observer, policy, 0)
+				policy.saw(t.observer, 0)
 			}
 		}
 	}
@@ -313,4 +313,11 @@ func isJSON(resp *http.Response) bool {
 func mediaType(resp *http.Response) string {
 	kind, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
 	return strings.ToLower(strings.TrimSpace(kind))
+}
+
+// saw takes which of the paths of the limit had a number in a response that was accepted.
+func (p *policy) saw(o *observer, found uint16) {
+	if p.paths.see(found) {
+		o.suspicious(p)
+	}
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"slices"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/bucket"
@@ -65,26 +63,6 @@ func checkNumber(n int) error {
 		return fmt.Errorf("throttle: Forecast of %d requests: the number is negative", n)
 	}
 	return nil
-}
-
-// Forecast is [Limiter.Forecast] for requests like req, with its costs, its keys, and what its server reported. The request is not sent, and
-// its body is not read. Under a [Quota] or a [SlidingWindow], requests count from their responses, so the times are lower bounds.
-func (t *Transport) Forecast(req *http.Request, n int) (Forecast, error) {
-	t.mustBeMade()
-	c := callOf(req)
-	if err := checkNumber(n); err != nil || t.isExempt(&c) {
-		return Forecast{}, err
-	}
-	r := limiter.Request{User: t.user, Context: req.Context()}
-	t.charge(&c, &r, nil)
-	w := r.Waiter()
-	t.prepareToWait(&c, w)
-	if !t.noHints {
-		w.Gate = t.gateOf(&c)
-	}
-	f, err := t.limiter.forecast(&r, w, n)
-	f.Least = f.Least || slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.at.Answered })
-	return f, err
 }
 
 // forecast returns when n requests like r would be sent.

@@ -115,6 +115,16 @@ func (t *Transport) learn(c *call, r *limiter.Request, s *sent) {
 	}
 }
 
+// sawUnits takes which of the limits in units of servers a response has named, by charge as bits.
+func (t *Transport) sawUnits(charges []limiter.Charge, named uint8) {
+	for i := range charges {
+		p := t.limiter.policyOf(charges[i].Limit())
+		if p.names != nil && p.names.see(uint16(named>>i&1)) {
+			t.observer.suspicious(p)
+		}
+	}
+}
+
 // judge asks the limits with Classify for the outcome of a request.
 func (t *Transport) judge(r *limiter.Request, resp *http.Response, err error) {
 	charges := r.Charges()

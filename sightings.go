@@ -1,11 +1,7 @@
 package throttle
 
 import (
-	"fmt"
-	"strings"
 	"sync/atomic"
-
-	"github.com/httpthrottle/throttle/internal/limiter"
 )
 
 // sightings are which of the things that a limit looks for in responses were in any of them, as bits, and above them how many responses
@@ -43,39 +39,4 @@ func (s *sightings) missing() uint16 {
 		return s.all &^ uint16(now)
 	}
 	return 0
-}
-
-// warning returns what is probably wrong with a limit, as its responses show; "": nothing.
-func (p *policy) warning() string {
-	var all []string
-	if missing := p.paths.missing(); missing != 0 && (p.costBy == nil || missing == p.paths.all) {
-		var at []string
-		for i, path := range p.costPaths {
-			if missing&(1<<i) != 0 {
-				at = append(at, fmt.Sprintf("%q", path))
-			}
-		}
-		all = append(all, fmt.Sprintf("none of %d responses had a number at %s", enoughResponses, strings.Join(at, ", nor at ")))
-	}
-	if p.names.missing() != 0 {
-		all = append(all, fmt.Sprintf("none of %d responses named the unit %q", enoughResponses, p.rule.Unit))
-	}
-	return strings.Join(all, "; ")
-}
-
-// saw takes which of the paths of a limit had a number in a response that was accepted.
-func (l *Limiter) saw(o *observer, p *policy, found uint16) {
-	if p.paths.see(found) {
-		o.suspicious(p)
-	}
-}
-
-// sawUnits takes which of the limits in units of servers a response has named, by charge as bits.
-func (t *Transport) sawUnits(charges []limiter.Charge, named uint8) {
-	for i := range charges {
-		p := t.limiter.policyOf(charges[i].Limit())
-		if p.names != nil && p.names.see(uint16(named>>i&1)) {
-			t.observer.suspicious(p)
-		}
-	}
 }

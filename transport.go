@@ -144,6 +144,26 @@ func (t *Transport) Stats() Stats {
 	return s
 }
 
+// Forecast is [Limiter.Forecast] for requests like req, with its costs, its keys, and what its server reported. The request is not sent, and
+// its body is not read. Under a [Quota] or a [SlidingWindow], requests count from their responses, so the times are lower bounds.
+func (t *Transport) Forecast(req *http.Request, n int) (Forecast, error) {
+	t.mustBeMade()
+	c := callOf(req)
+	if err := checkNumber(n); err != nil || t.isExempt(&c) {
+		return Forecast{}, err
+	}
+	r := limiter.Request{User: t.user, Context: req.Context()}
+	t.charge(&c, &r, nil)
+	w := r.Waiter()
+	t.prepareToWait(&c, w)
+	if !t.noHints {
+		w.Gate = t.gateOf(&c)
+	}
+	f, err := t.limiter.forecast(&r, w, n)
+	f.Least = f.Least || slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.at.Answered })
+	return f, err
+}
+
 // CloseIdleConnections calls the method of the same name of the base, if it has one.
 func (t *Transport) CloseIdleConnections() {
 	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
