@@ -36,6 +36,7 @@ type bodyCost struct {
 	by            JSONCostFunc // nil: their sum
 	tried         bool         // to settle it
 	unsaid        bool         // it is settled, and no hook was called yet
+	warns         bool         // the log is to say what responses lack
 	charged, cost int64
 }
 
@@ -119,9 +120,10 @@ func (b *body) settleFound(whole, byCaller bool) {
 		if !b.tries(c, byCaller) {
 			continue
 		}
-		if found := c.finder.Found(); (whole || found != 0) && b.resp.StatusCode < 300 {
-			l := b.grant.limiter
-			l.policyOf(b.grant.request.Charges()[c.charge].Limit()).saw(observerOf(&b.grant.request), found)
+		if found := c.finder.Found(); (whole || found != 0) && b.resp.StatusCode < 300 && b.policyOf(c).paths.see(found) {
+			b.mu.Lock()
+			c.warns = true
+			b.mu.Unlock()
 		}
 		switch {
 		case !whole && !c.finder.All():
@@ -154,22 +156,33 @@ func (b *body) tries(c *bodyCost, byCaller bool) bool {
 	return true
 }
 
-// say calls the hook for settled charges.
+// say calls the hook for settled charges, and writes to the log.
 func (b *body) say() {
+	o := observerOf(&b.grant.request)
 	for i := range b.costs {
-		if c := &b.costs[i]; b.says(c) {
+		c := &b.costs[i]
+		unsaid, warns := b.says(c)
+		if warns {
+			o.suspicious(b.policyOf(c))
+		}
+		if unsaid {
 			at := &b.grant.request.Charges()[c.charge]
-			observerOf(&b.grant.request).settled(SettleEvent{Place{b.grant.request.Context, at.Limit().Name, at.Key}, c.charged, c.cost})
+			o.settled(SettleEvent{Place{b.grant.request.Context, at.Limit().Name, at.Key}, c.charged, c.cost})
 		}
 	}
 }
 
-// says reports whether the hook is to be called for a charge, which it was not before.
-func (b *body) says(c *bodyCost) (unsaid bool) {
+// says returns what is to be said of a charge, and was not said before.
+func (b *body) says(c *bodyCost) (unsaid, warns bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	unsaid, c.unsaid = c.unsaid, false
-	return unsaid
+	unsaid, warns, c.unsaid, c.warns = c.unsaid, c.warns, false, false
+	return unsaid, warns
+}
+
+// policyOf returns the policy of the limit of a charge.
+func (b *body) policyOf(c *bodyCost) *policy {
+	return b.grant.limiter.policyOf(b.grant.request.Charges()[c.charge].Limit())
 }
 
 // first reports whether the body ends for the first time. It returns what stops the wait for the end of the context, and
@@ -242,8 +255,8 @@ func (t *Transport) settleByHeaders(req *http.Request, resp *http.Response, r *l
 			switch {
 			case inBody:
 				t.unread(req, resp, c.Limit())
-			case resp.StatusCode < 300:
-				policy.saw(t.observer, 0)
+			case resp.StatusCode < 300 && policy.paths.see(0):
+				t.observer.suspicious(policy)
 			}
 		}
 	}
@@ -313,11 +326,4 @@ func isJSON(resp *http.Response) bool {
 func mediaType(resp *http.Response) string {
 	kind, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
 	return strings.ToLower(strings.TrimSpace(kind))
-}
-
-// saw takes which of the paths of the limit had a number in a response that was accepted.
-func (p *policy) saw(o *observer, found uint16) {
-	if p.paths.see(found) {
-		o.suspicious(p)
-	}
 }

@@ -116,7 +116,7 @@ func (t *Transport) learn(c *call, r *limiter.Request, s *sent) {
 }
 
 // sawUnits takes which of the limits in units of servers a response has named, by charge as bits.
-func (t *Transport) sawUnits(charges []limiter.Charge, named uint8) {
+func (t *Transport) sawUnits(charges []limiter.Charge, named uint64) {
 	for i := range charges {
 		p := t.limiter.policyOf(charges[i].Limit())
 		if p.names != nil && p.names.see(uint16(named>>i&1)) {

@@ -2,11 +2,14 @@ package throttle_test
 
 import (
 	"bytes"
+	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -67,4 +70,58 @@ func TestAPathOrAUnitThatNoResponseHasIsSaidOnce(t *testing.T) {
 	named = true
 	send(2)
 	require.NotContains(t, warnings(), "tokns")
+}
+
+// A body whose context ends is settled by a goroutine in which the panic of a logger would end the program: the log is written by the Close
+// that comes next.
+func TestTheLogIsWrittenByTheCallerOfABody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		tr := transportTo(t, roundTripper(func(r *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(`{"a":7} `)), Request: r}, nil
+		}), throttle.WithLogger(slog.New(slog.NewTextHandler(&log, nil))), throttle.WithLimit(throttle.InFlight(1),
+			throttle.TokenBucket(1e6, 1e9, throttle.Name("tokens"), throttle.SettleJSON("a", "b"))))
+		send := func() (resp *http.Response, end func()) {
+			ctx, cancel := context.WithCancel(t.Context())
+			resp, err := tr.RoundTrip(request(ctx))
+			require.NoError(t, err)
+			_, err = io.ReadFull(resp.Body, make([]byte, len(`{"a":7}`)))
+			require.NoError(t, err)
+			return resp, cancel
+		}
+		for range 99 {
+			resp, end := send()
+			require.NoError(t, resp.Body.Close())
+			end()
+		}
+		resp, end := send()
+		end()
+		synctest.Wait()
+		require.Empty(t, log.String())
+		require.NotEmpty(t, tr.Limiter().Limits()[1].Warning)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, 1, strings.Count(log.String(), "finds nothing of what it looks for"), log.String())
+	})
+}
+
+// Nine units are looked for as one is.
+func TestEachOfManyUnitsIsSeen(t *testing.T) {
+	var limits []throttle.Limit
+	var policy, left []string
+	for i := range 9 {
+		unit := fmt.Sprintf("unit%d", i)
+		limits = append(limits, throttle.ServerQuota(unit))
+		policy, left = append(policy, fmt.Sprintf(`"%s";q=1000;w=1;qu="%s"`, unit, unit)), append(left, fmt.Sprintf(`"%s";r=900;t=1`, unit))
+	}
+	tr := transportTo(t, roundTripper(func(r *http.Request) (*http.Response, error) {
+		h := http.Header{"Ratelimit-Policy": {strings.Join(policy, ", ")}, "Ratelimit": {strings.Join(left, ", ")}}
+		return &http.Response{StatusCode: 200, Header: h, Body: http.NoBody, Request: r}, nil
+	}), throttle.WithLimit(limits...))
+	for range 101 {
+		_, err := tr.RoundTrip(request(t.Context()))
+		require.NoError(t, err)
+	}
+	for _, l := range tr.Limiter().Limits() {
+		require.Empty(t, l.Warning)
+	}
 }

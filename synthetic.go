@@ -56,10 +56,11 @@ func RejectionOf(resp *http.Response) (*Rejection, bool) {
 // Response returns the response that a Transport rejects req with by default: 429 Too Many Requests with Retry-After in whole
 // seconds and a problem document (RFC 9457) as its body, in which retry_after has the seconds with a fraction. The body may be
 // forwarded to others, because it names no limit, key or reason. For [ReasonFinal] it has no Retry-After, but X-Should-Retry: false, and
-// what the server said in its body, as the response of the server would have. For [ReasonShutdown] it is 503 Service Unavailable, with a
-// Retry-After of a second: a gateway that ends answers so ([Rejection.WriteResponse]), and another process serves the request. [RejectionOf] returns these, [Rejection.Error] puts them into
-// words, and shape.Problem makes a response that names them. [RejectionOf] distinguishes the response from one of a server. A
-// function for [WithRejectionResponse] can change it and return it.
+// what the server said in its body, as the response of the server would have. For [ReasonShutdown], which a
+// Transport returns as an error, it is 503 Service Unavailable with a Retry-After of a second, for the clients of a gateway that ends:
+// another process serves them then. [RejectionOf] returns limit, key and reason, [Rejection.Error] puts them into words, and shape.Problem
+// makes a response that names them. [RejectionOf] distinguishes the response from one of a server. A function for [WithRejectionResponse]
+// can change it and return it.
 func (r *Rejection) Response(req *http.Request) *http.Response {
 	s := r.respond(req)
 	status := http.StatusTooManyRequests

@@ -22,7 +22,7 @@ type Answer struct {
 	settles uint8             // the charges that are settled with the report, as bits
 	costs   [fewCharges]int64 // their true costs; after the report, what they were charged at first
 
-	Named uint8 // after the report: the charges whose units it has named, as bits
+	Named uint64 // after the report: the charges whose units it has named, as bits
 
 	explained bool // an empty quota explains a refusal, as far as is known where the request passed no gate
 }
