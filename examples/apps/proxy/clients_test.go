@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -146,11 +147,12 @@ func TestCurl(t *testing.T) { // slow: curl sleeps until its retry
 	assert.Equal(t, "413", command(t, "curl", "-sS", "-o", filepath.Join(t.TempDir(), "body"), "-w", "%{http_code}", p.clients+"/up/"))
 }
 
-// A process that gets SIGTERM sends what waits, tells others to come again, ends with status 0, and leaves its budget to the next.
+// A process that gets SIGTERM sends the requests that wait, answers new ones with 503 and Retry-After, ends with status 0, and leaves its
+// budget to the next process.
 func TestSIGTERM(t *testing.T) { // slow: a request waits
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "served") }))
 	defer api.Close()
-	file := writeConfig(t, t.TempDir(), api.URL, `"limits": [{"kind": "pace", "n": 1, "per": "1s"}]`)
+	file := writeConfig(t, t.TempDir(), api.URL, `"limits": [{"kind": "pace", "n": 1, "per": "3s"}]`)
 	c := exec.CommandContext(t.Context(), os.Args[0], "-config", file, "-listen", "127.0.0.1:0", "-page", "127.0.0.1:0")
 	c.Env = append(os.Environ(), "THROTTLE_PROXY=1")
 	out, err := c.StdoutPipe()
@@ -162,6 +164,7 @@ func TestSIGTERM(t *testing.T) { // slow: a request waits
 	clients := address.FindString(lines.Text())
 	for lines.Scan() && !strings.Contains(lines.Text(), "/metrics") {
 	}
+	metrics := address.FindString(lines.Text()) + "/metrics"
 	_, text := fetch(t, clients+"/up/")
 	assert.Equal(t, "served", text)
 	waiting := make(chan string)
@@ -169,7 +172,8 @@ func TestSIGTERM(t *testing.T) { // slow: a request waits
 		_, text := fetch(t, clients+"/up/")
 		waiting <- text
 	}()
-	time.Sleep(200 * time.Millisecond)
+	waits := regexp.MustCompile(`(?m)^throttle_waiting_requests\{.*\} 1$`)
+	require.Eventually(t, func() bool { _, text := fetch(t, metrics); return waits.MatchString(text) }, time.Minute, 10*time.Millisecond)
 	require.NoError(t, c.Process.Signal(syscall.SIGTERM))
 	for deadline := time.Now().Add(time.Minute); ; {
 		resp, err := http.Get(clients + "/up/")

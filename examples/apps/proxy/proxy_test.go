@@ -421,7 +421,7 @@ func TestCallersTakeTurns(t *testing.T) {
 	})
 }
 
-// SIGTERM: requests that wait are sent, new ones are told when to come again, and those that would be late are rejected then.
+// After SIGTERM, requests that wait are sent, new ones get 503 with Retry-After, and those that would be late are rejected.
 func TestShutdownSendsWhatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t, `"limits": [{"kind": "pace", "n": 1, "per": "4s"}]`, func(http.ResponseWriter, *http.Request) {})

@@ -196,7 +196,7 @@ func TestCostPerRequest(t *testing.T) {
 	})
 }
 
-// "reads rate-limit headers": all requests are sent while the server asks to wait, but for those that retry one that was refused.
+// "reads rate-limit headers": while the server asks to wait, the others still send every request that is new.
 func TestARetryAfter(t *testing.T) {
 	for name, client := range map[string]func(http.RoundTripper) http.RoundTripper{
 		"failsafe-go": func(base http.RoundTripper) http.RoundTripper {
