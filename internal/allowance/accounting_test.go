@@ -282,3 +282,21 @@ func TestALimitOfRequestsIsLearnedInRequests(t *testing.T) {
 	}
 	require.InDelta(t, 0.5*39.5, m.PerSecond(0), 0.01, "in what requests cost in the mean")
 }
+
+// Of sixteen requests that were sent together, the second was refused and the others were accepted: fifteen a minute are allowed at least.
+func TestAGuessIsNoLessThanWhatWasAccepted(t *testing.T) {
+	m := New(new(meter.Wall))
+	for range firstSends {
+		m.Take(0, 0, 1000, false)
+	}
+	m.Report(1, second, nil, true)
+	m.Refused(1, second, 0, false)
+	require.InDelta(t, 1000./60, m.PerSecond(second), 1e-9)
+	for n := range int64(firstSends) {
+		if n != 1 {
+			m.Report(n, 2*second, nil, false)
+			m.Settle(n, 2*second, 1000, 1000)
+		}
+	}
+	require.InDelta(t, 15*1000./60, m.PerSecond(2*second), 1e-9)
+}

@@ -135,6 +135,9 @@ func (m *Meter) Report(n int64, now meter.Instant, claims []Claim, refused bool)
 		m.works = true
 		m.backoff.Accepted(x.at)
 		m.probed -= second / m.probes()
+		for i := range m.hidden {
+			m.hidden[i].accepted(x)
+		}
 	}
 	for i := range claims {
 		if p := m.part(&claims[i]); p != nil {
