@@ -3,7 +3,6 @@ package limiter
 import (
 	"cmp"
 	"context"
-	"maps"
 	"math"
 	"slices"
 
@@ -53,6 +52,7 @@ type play struct {
 	order order.Order
 	more  int // waiters behind those in queue
 	all   map[*bucket.Bucket]*stage
+	each  []*stage // of all, in the order in which they were copied
 }
 
 // A queued is the copy of a request that waits. It is the Owner of its Waiter.
@@ -200,6 +200,7 @@ func (p *play) copyLocked(b *bucket.Bucket) *stage {
 	s := p.stage(b.Limit, b.Key, b.Meter)
 	s.opens, s.waits, s.Point.Fair = b.HeldUntil(), b.Waiting() > 0, b.Limit.Fair
 	p.all[b] = s
+	p.each = append(p.each, s)
 	return s
 }
 
@@ -268,7 +269,7 @@ func (p *play) forecast(n int) (f Forecast) {
 		}
 		return f
 	}
-	stages := p.points
+	stages, costs := p.points, p.costs
 	when := make([]meter.Instant, min(n, playedMost))
 	p.begin()
 	at := p.now
@@ -277,13 +278,13 @@ func (p *play) forecast(n int) (f Forecast) {
 		when[i] = at
 	}
 	if n == 0 {
-		n, when, stages = 1, []meter.Instant{p.drain()}, slices.Collect(maps.Values(p.all))
+		n, when, stages, costs = 1, []meter.Instant{p.drain()}, p.each, nil
 	}
 	var last *stage // that the last of them waits for, if it was not played
 	for i := range f.Tenths {
 		k := n/10*(i+1) + (n%10*(i+1)+9)/10 // n·(i+1) might overflow
 		f.Tenths[i], last = p.nth(when, k)
-		if s := p.unknown(stages, k, f.Tenths[i]); s != nil {
+		if s := p.unknown(stages, costs, k, f.Tenths[i]); s != nil {
 			f.Tenths[i], last, s.bound = meter.Never, nil, meter.Never
 		}
 	}
@@ -300,19 +301,19 @@ func (p *play) forecast(n int) (f Forecast) {
 	return f
 }
 
-// unknown returns the stage because of which it is not known when the k-th request is sent, although as far as is known it could be sent
-// then; nil: there is none. Where something that is known delays it further than a hold, that is a lower bound.
-func (p *play) unknown(stages []*stage, k int, at meter.Instant) *stage {
+// unknown returns the stage because of which it is not known when the k-th request of some costs is sent, although as far as is known it could
+// be sent then; nil: there is none. No costs: of those that wait, the last one. Where something that is known delays it further than a hold,
+// that is a lower bound.
+func (p *play) unknown(stages []*stage, costs []int64, k int, at meter.Instant) *stage {
 	opens := p.now
 	for _, s := range stages {
 		opens = max(opens, s.opens)
 	}
 	for i, s := range stages {
-		cost := 1.0
-		if i < len(p.costs) {
-			cost = float64(p.costs[i])
+		if at > opens && !s.unsettled {
+			continue
 		}
-		if (at <= opens || s.unsettled) && (s.waits && !math.IsInf(s.free, 1) || float64(k)*cost > s.free) {
+		if s.waits && !math.IsInf(s.free, 1) || costs != nil && float64(k)*float64(costs[i]) > s.free {
 			return s
 		}
 	}

@@ -62,6 +62,24 @@ func TestAForecastOfTheQueueAndOneThatIsABound(t *testing.T) {
 	})
 }
 
+// If no request waits, the forecast of those that wait is now, although it is not known when a slot is free.
+func TestAForecastOfAnEmptyQueueIsNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := drive(t, pace(1, time.Second, named("pace")), inFlight(1, named("slots")))
+		l.send(ask{})
+		sleep(time.Second)
+		f, _, err := l.Forecast(l.request(ask{}), l.waiter(ask{}), 0)
+		require.NoError(t, err)
+		require.EqualValues(t, time.Second, f.Tenths[9])
+		require.Nil(t, f.Limit)
+		l.send(ask{})
+		f, _, err = l.Forecast(l.request(ask{}), l.waiter(ask{}), 0)
+		require.NoError(t, err)
+		require.Equal(t, meter.Never, f.Tenths[9])
+		require.Equal(t, "slots", f.Limit.Name)
+	})
+}
+
 // A request with a key that has no bucket yet is behind none of those that wait without a key.
 func TestAForecastOfANewKeyIsNotOfRequestsWithoutAKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

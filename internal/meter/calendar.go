@@ -57,7 +57,7 @@ func (w *windows) begins(index int64) int64 {
 	case index < 0:
 		return index*w.per + w.origin
 	}
-	return AddInstant(mulCount(index, w.per), w.origin)
+	return AddInstant(MulCount(index, w.per), w.origin)
 }
 
 // A Calendars finds the windows of a calendar in a time zone.

@@ -142,8 +142,8 @@ func AddInstant(t Instant, d int64) Instant {
 	return t + d
 }
 
-// mulCount returns a·b for a, b ≥ 0, at most Never.
-func mulCount(a, b int64) int64 {
+// MulCount returns a·b for a, b ≥ 0, at most Never.
+func MulCount(a, b int64) int64 {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))
 	if hi > 0 || lo > uint64(Never) {
 		return Never

@@ -29,7 +29,7 @@ func TestArithmeticSaturates(t *testing.T) {
 		require.Equal(t, atMost(Never, sum), AddInstant(a, b), "%d + %d", a, b)
 		require.Equal(t, atMost(2*MaxCount, sum), AddCount(a, b), "%d + %d", a, b)
 		require.Equal(t, atMost(Never, new(big.Int).Sub(y, x)), AddInstant(-a, b), "-%d + %d", a, b)
-		require.Equal(t, atMost(Never, new(big.Int).Mul(x, y)), mulCount(a, b), "%d · %d", a, b)
+		require.Equal(t, atMost(Never, new(big.Int).Mul(x, y)), MulCount(a, b), "%d · %d", a, b)
 	}
 }
 

@@ -131,7 +131,7 @@ func (w *SlidingWindow) Ready(from Instant, ahead, cost int64) Instant {
 	if missing := place - (w.n - w.used()); missing > 0 {
 		from = max(from, w.frees(missing))
 	}
-	return AddInstant(from, mulCount(generation, w.per))
+	return AddInstant(from, MulCount(generation, w.per))
 }
 
 func (w *SlidingWindow) Take(_, now Instant, cost int64, _ bool) int64 {

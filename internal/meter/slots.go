@@ -141,7 +141,7 @@ func (s *PausedSlots) Plan(from Instant, ahead, cost int64) Instant {
 	case missing > 0:
 		from = max(from, s.resting.frees(missing))
 	}
-	return AddInstant(from, mulCount(generation, s.resting.per))
+	return AddInstant(from, MulCount(generation, s.resting.per))
 }
 
 func (s *PausedSlots) Matters(now Instant) (must, full Instant) {

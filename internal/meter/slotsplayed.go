@@ -58,7 +58,7 @@ func (p *playedSlots) Ready(from Instant, ahead, cost int64) Instant {
 	if i := sort.Search(len(p.ends), func(i int) bool { return p.ends[i].sum >= over }); over > 0 && i < len(p.ends) {
 		from = max(from, p.ends[i].at)
 	}
-	return AddInstant(from, mulCount(ahead/p.n, p.each))
+	return AddInstant(from, MulCount(ahead/p.n, p.each))
 }
 
 func (p *playedSlots) Plan(from Instant, ahead, cost int64) Instant {

@@ -1,6 +1,10 @@
 package quota
 
-import "github.com/httpthrottle/throttle/internal/meter"
+import (
+	"math"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
 
 // A played is a copy of what stops the requests of a gate, at a server that accepts them and reports as before.
 type played struct {
@@ -75,8 +79,12 @@ func (p *playedQuota) turn(at meter.Instant) {
 func (p playedQuota) ready(at, last meter.Instant, need int64) meter.Instant {
 	at = max(at, p.held)
 	if p.rate > 0 {
-		if short := float64(need-p.left) - p.rate*float64(at-p.at); short > 0 {
-			at = meter.AddInstant(at, int64(short/(flowUsed*p.rate))+1)
+		short := float64(need-p.left) - p.rate*float64(at-p.at)
+		switch lasts := short / (flowUsed * p.rate); {
+		case lasts > math.MaxInt64/2:
+			return meter.Never
+		case lasts > 0:
+			return meter.AddInstant(at, int64(lasts)+1)
 		}
 		return at
 	}
@@ -86,7 +94,7 @@ func (p playedQuota) ready(at, last meter.Instant, need int64) meter.Instant {
 	switch short := need - p.left; {
 	case short > 0 && p.most > 0:
 		if later := (short - 1) / p.most; later == 0 || p.lasts > 0 && p.end < meter.Never {
-			return max(at, meter.AddInstant(p.end, later*p.lasts))
+			return max(at, meter.AddInstant(p.end, meter.MulCount(later, p.lasts)))
 		}
 		return meter.Never
 	case short > 0:
