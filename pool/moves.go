@@ -40,6 +40,20 @@ func (w *waits) close(moved func()) bool {
 	return w.n.Add(over) != over
 }
 
+// A move is of a request that has waited, until it waits at other members; nil: it has not waited.
+type move struct{ from *waits } // where it still counts; nil: it does not
+
+// isOpen reports whether the request still counts where it has waited.
+func (m *move) isOpen() bool { return m != nil && m.from != nil }
+
+// end counts the request out where it has waited, because it has all its places now. A second call has no effect.
+func (m *move) end() {
+	if m.isOpen() {
+		m.from.end()
+		m.from = nil
+	}
+}
+
 // addLocked has the members that a set adds to an old one be shut until the requests that wait there have moved, or for as long as between two
 // trials: a function of the user may block one of them.
 func (p *Pool) addLocked(added []*state, old *set) {

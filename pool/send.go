@@ -116,11 +116,11 @@ var (
 
 // send sends a request once, and returns the member that it was sent by; nil: none.
 func (p *Pool) send(req *http.Request, tried []*state, start time.Duration) (by *member, resp *http.Response, unsent bool, err error) {
-	for moves := (*waits)(nil); ; {
+	for moved := (*move)(nil); ; {
 		set := p.set.Load()
-		switch by, resp, unsent, err = p.sendBy(req, set, tried, start, moves); err {
+		switch by, resp, unsent, err = p.sendBy(req, set, tried, start, moved); err {
 		case errChanged:
-			moves = &set.waits
+			moved = &move{&set.waits}
 		case errMissed:
 		default:
 			return by, resp, unsent, err
@@ -129,8 +129,8 @@ func (p *Pool) send(req *http.Request, tried []*state, start time.Duration) (by 
 }
 
 // sendBy is send for the members of a set, tier after tier. The error is errChanged or errMissed if it is to begin again, because a member has
-// gone out, or the members were replaced. A request that has waited already moves, from the waits in which it counts; nil: it has not.
-func (p *Pool) sendBy(req *http.Request, set *set, tried []*state, start time.Duration, moves *waits) (by *member, resp *http.Response, unsent bool, err error) {
+// gone out, or the members were replaced.
+func (p *Pool) sendBy(req *http.Request, set *set, tried []*state, start time.Duration, moved *move) (by *member, resp *http.Response, unsent bool, err error) {
 	key, trials := "", set.all
 	if p.sticky != nil {
 		if key = p.sticky(req); key != "" {
@@ -143,17 +143,17 @@ func (p *Pool) sendBy(req *http.Request, set *set, tried []*state, start time.Du
 		home := set.home(key, usable)
 		if extra := set.extra(home, usable, now); extra <= p.within {
 			t := tier{mask: home, out: trials & out, trials: trials & out, doors: doors, after: -1, within: p.within - extra}
-			if by, resp, unsent, err = p.step(req, set, tried, t, start, now, moves); err != errLater {
+			if by, resp, unsent, err = p.step(req, set, tried, t, start, now, moved); err != errLater {
 				return by, resp, unsent, err
 			}
-			now, moves = p.now(), nil // the request may have waited
+			now = p.now() // the request may have waited
 		}
 	}
-	for t := (tier{}); ; now, moves = p.now(), nil {
+	for t := (tier{}); ; now = p.now() {
 		t = set.next(t.mask, usable, now)
 		t.out = set.upTo(t, out, usable, now)
 		t.trials, t.doors = t.out&trials, doors
-		if by, resp, unsent, err = p.step(req, set, tried, t, start, now, moves); err != errLater {
+		if by, resp, unsent, err = p.step(req, set, tried, t, start, now, moved); err != errLater {
 			return by, resp, unsent, err
 		}
 	}
@@ -161,13 +161,13 @@ func (p *Pool) sendBy(req *http.Request, set *set, tried []*state, start time.Du
 
 // step sends a request by a member of a tier. The error is errLater if none can in time, and there is another tier. One that moves waits in any
 // case, so that it is not sent before those that came before it.
-func (p *Pool) step(req *http.Request, set *set, tried []*state, t tier, start, now time.Duration, moves *waits) (by *member, resp *http.Response, unsent bool, err error) {
-	if moves == nil {
+func (p *Pool) step(req *http.Request, set *set, tried []*state, t tier, start, now time.Duration, moved *move) (by *member, resp *http.Response, unsent bool, err error) {
+	if !moved.isOpen() {
 		if by, resp, sent, unsent, err := p.stepNow(req, set, t, now); sent {
 			return by, resp, unsent, err
 		}
 	}
-	w := wait{pool: p, set: set, req: req, tried: tried, tier: t, start: start, moves: moves}
+	w := wait{pool: p, set: set, req: req, tried: tried, tier: t, start: start, move: moved}
 	return w.wait()
 }
 

@@ -21,7 +21,7 @@ type wait struct {
 	tried  []*state
 	tier   tier
 	start  time.Duration // when the request arrived at the pool
-	moves  *waits        // see Pool.sendBy
+	move   *move
 	claim  *limiter.Claim
 	places []place
 	faults []error
@@ -55,7 +55,7 @@ func (w *wait) untilDecided() (at *place, granted bool, err error) {
 		return nil, false, errMissed
 	}
 	defer func() {
-		w.hasMoved()
+		w.move.end()
 		if err != errChanged {
 			w.set.waits.end()
 		}
@@ -79,7 +79,7 @@ func (w *wait) untilDecided() (at *place, granted bool, err error) {
 			defer m.by.Core().Finish(m.by.User())
 		}
 	}
-	w.hasMoved()
+	w.move.end()
 	w.rejectIfHopeless()
 	w.claim.Seal()
 	cause := w.await()
@@ -106,14 +106,6 @@ func (w *wait) untilDecided() (at *place, granted bool, err error) {
 	}
 	at.by.Core().Postpone(at.waiter, w.least())
 	return at, false, nil
-}
-
-// hasMoved notes that the request has the places where it waits.
-func (w *wait) hasMoved() {
-	if w.moves != nil {
-		w.moves.end()
-		w.moves = nil
-	}
 }
 
 // enter has the request wait at a member, too.
