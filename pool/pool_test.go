@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle"
+	"github.com/httpthrottle/throttle/headers"
 	"github.com/httpthrottle/throttle/pool"
 
 	"github.com/stretchr/testify/assert"
@@ -371,4 +372,49 @@ pool: member "b": member "a" has this Limiter, too: give each member limits of i
 	require.EqualError(t, err, `pool: an Option is nil
 pool: Sticky: the function is nil
 pool: Sticky: the time -1ns is negative`)
+}
+
+// A member that all its servers stop says which of them is asked first, and when that is.
+func TestAMemberSaysWhyItSendsNothing(t *testing.T) {
+	refuses := map[string]func(h http.Header) string{
+		"a": func(h http.Header) string { h.Set("Retry-After", "120"); return "" },
+		"b": func(h http.Header) string { h.Set("Retry-After", "60"); return "" },
+		"c": func(h http.Header) string {
+			h.Set("X-Should-Retry", "false")
+			return `{"error":{"message":"You exceeded your current quota.","type":"insufficient_quota","code":"insufficient_quota"}}`
+		},
+		"d": func(h http.Header) string { h.Set("Retry-After", "180"); return "" },
+	}
+	const final = "c.test refuses, and no waiting helps: insufficient_quota: You exceeded your current quota."
+	for hosts, want := range map[string]struct {
+		why   string
+		until time.Duration
+	}{
+		"a": {"a.test asks to wait", 2 * time.Minute}, "ab": {"b.test asks to wait", time.Minute}, "bd": {"b.test asks to wait", time.Minute},
+		"ac": {final, time.Minute}, "cd": {final, time.Minute}, "c": {final, time.Minute},
+	} {
+		t.Run(hosts, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tr, err := throttle.New(worldServer(func(req *http.Request) (*http.Response, error) {
+					h := http.Header{"Content-Type": {"application/json"}}
+					body := refuses[req.URL.Host[:1]](h)
+					return &http.Response{StatusCode: http.StatusTooManyRequests, Header: h, Body: io.NopCloser(strings.NewReader(body)), ContentLength: -1, Request: req}, nil
+				}), throttle.WithServerHints(headers.Auto))
+				require.NoError(t, err)
+				p, start := of(t, []pool.Member{{Name: "m", Transport: tr}}), time.Now()
+				require.Empty(t, p.Stats().Members[0].Why)
+				for _, host := range hosts {
+					req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+string(host)+".test/", nil)
+					resp, err := p.RoundTrip(req)
+					require.NoError(t, err)
+					_, err = io.Copy(io.Discard, resp.Body)
+					require.NoError(t, err)
+					require.NoError(t, resp.Body.Close())
+				}
+				m := p.Stats().Members[0]
+				require.Equal(t, want.why, m.Why)
+				require.InDelta(t, want.until.Seconds(), m.Until.Sub(start).Seconds(), want.until.Seconds()/20)
+			})
+		})
+	}
 }

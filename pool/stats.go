@@ -84,21 +84,19 @@ func (m *member) whyNot() (why string, until time.Time) {
 		}
 	}
 	var held string
-	var first time.Time // when the first server may be asked again, if all of them stop requests
+	var first time.Time // when a server may be asked again, if all of them stop requests
 	for _, s := range l.Servers() {
+		says, next := s.Host+" is held", s.HeldUntil
 		switch {
 		case s.Final != nil:
-			held = s.Host + " refuses, and no waiting helps: " + s.Final.String()
-		case s.HeldUntil.After(now):
-			held = s.Host + " is held"
-			if s.Last != nil && s.Last.Until.After(now) {
-				held = s.Host + " asks to wait"
-			}
-		default:
+			says, next = s.Host+" refuses, and no waiting helps: "+s.Final.String(), s.Final.AskAt
+		case !next.After(now):
 			return why, until
+		case s.Last != nil && s.Last.Until.After(now):
+			says = s.Host + " asks to wait"
 		}
-		if first.IsZero() || s.HeldUntil.Before(first) {
-			first = s.HeldUntil
+		if held == "" || next.Before(first) {
+			held, first = says, next
 		}
 	}
 	if held != "" && !first.Before(until) {
