@@ -161,10 +161,10 @@ func (r *Receipt) file(l *Limiter, request *limiter.Request) *Grant {
 	g := &Grant{l, *request}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	// Grants after the last one of this Limiter belong to inner Transports, and so to the attempt before.
-	if request.Waited == 0 {
+	if request.Waited == 0 { // what the attempt before has waited for there is no news
 		r.waits = slices.DeleteFunc(r.waits, func(at queued) bool { return at.limiter == l })
 	}
+	// Grants after the last one of this Limiter belong to inner Transports, and so to the attempt before.
 	before := slices.IndexFunc(r.grants, func(other *Grant) bool { return other.limiter == l })
 	r.grants = append([]*Grant{g}, r.grants[before+1:]...)
 	return g

@@ -10,11 +10,13 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/bucket"
+	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/meter/metertest"
 	"github.com/httpthrottle/throttle/internal/saved"
@@ -217,4 +219,19 @@ func TestDefaultsAreAsDocumented(t *testing.T) {
 			require.True(t, strings.Contains(flat, want), "%s does not say: %s", place[0], want)
 		}
 	}
+}
+
+// A Receipt may be asked what its request waits for while the next attempt, which does not wait, is recorded; see the race detector.
+func TestAReceiptIsAskedWhileTheNextAttemptIsRecorded(t *testing.T) {
+	l, err := NewLimiter()
+	require.NoError(t, err)
+	r := &Receipt{waits: []queued{{limiter: l}, {limiter: new(Limiter)}}} // the second one moves in the slice
+	var all sync.WaitGroup
+	all.Go(func() { r.Waiting() })
+	all.Go(func() {
+		time.Sleep(10 * time.Millisecond)
+		r.file(l, &limiter.Request{})
+	})
+	all.Wait()
+	require.Len(t, r.waits, 1)
 }

@@ -63,12 +63,12 @@ func RejectionOf(resp *http.Response) (*Rejection, bool) {
 // can change it and return it.
 func (r *Rejection) Response(req *http.Request) *http.Response {
 	s := r.respond(req)
-	status := http.StatusTooManyRequests
+	code, status := http.StatusTooManyRequests, "429 Too Many Requests"
 	if r.Reason == ReasonShutdown {
-		status = http.StatusServiceUnavailable
+		code, status = http.StatusServiceUnavailable, "503 Service Unavailable"
 	}
 	s.response = http.Response{
-		Status: strconv.Itoa(status) + " " + http.StatusText(status), StatusCode: status,
+		Status: status, StatusCode: code,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: make(http.Header, len(s.values)), Request: &s.request,
 	}

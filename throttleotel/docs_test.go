@@ -14,8 +14,10 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/httpthrottle/throttle"
 	"github.com/httpthrottle/throttle/internal/metrics"
 	"github.com/httpthrottle/throttle/internal/metrics/metricstest"
+	"github.com/httpthrottle/throttle/pool"
 	"github.com/httpthrottle/throttle/throttleotel"
 )
 
@@ -62,7 +64,11 @@ func TestEveryMetricOfAPoolIsReported(t *testing.T) {
 			assert.Equal(t, want, got, name)
 		}
 	})
-	_, err := throttleotel.RegisterPool(nil, "models")
+	p, err := pool.New([]pool.Member{{Name: "a", Transport: throttle.Must(throttle.New(nil))}})
+	require.NoError(t, err)
+	_, err = throttleotel.RegisterPool(p, "models", nil)
+	assert.EqualError(t, err, "throttleotel: RegisterPool: an Option is nil")
+	_, err = throttleotel.RegisterPool(nil, "models")
 	assert.EqualError(t, err, "throttleotel: RegisterPool: the Pool is nil")
 }
 

@@ -64,7 +64,7 @@ func Register(l *throttle.Limiter, name string, opts ...Option) (metric.Registra
 	if l == nil {
 		return nil, errors.New("throttleotel: Register: the Limiter is nil")
 	}
-	c, err := configOf(opts)
+	c, err := configOf("Register", opts)
 	if err != nil {
 		return nil, err
 	}
@@ -77,18 +77,19 @@ func RegisterPool(p *pool.Pool, name string, opts ...Option) (metric.Registratio
 	if p == nil {
 		return nil, errors.New("throttleotel: RegisterPool: the Pool is nil")
 	}
-	c, err := configOf(opts)
+	c, err := configOf("RegisterPool", opts)
 	if err != nil {
 		return nil, err
 	}
 	return c.register("pool", name, metrics.FromPool, func(to func(metrics.Sample)) { metrics.ReadPool(p, to) })
 }
 
-func configOf(opts []Option) (c config, err error) {
+// configOf returns what the Options of a function set.
+func configOf(function string, opts []Option) (c config, err error) {
 	c = config{provider: otel.GetMeterProvider()}
 	for _, o := range opts {
 		if o == nil {
-			return c, errors.New("throttleotel: Register: an Option is nil")
+			return c, fmt.Errorf("throttleotel: %s: an Option is nil", function)
 		}
 		o.applyTo(&c)
 	}
@@ -180,8 +181,8 @@ func keysOf(m *metrics.Metric) (keys []attribute.Key) {
 }
 
 // attributes returns the name of a Limiter or a Pool, and the labels of a sample.
-func attributes(limiter attribute.KeyValue, keys []attribute.Key, s metrics.Sample) attribute.Set {
-	all := append(make([]attribute.KeyValue, 0, 3), limiter)
+func attributes(name attribute.KeyValue, keys []attribute.Key, s metrics.Sample) attribute.Set {
+	all := append(make([]attribute.KeyValue, 0, 3), name)
 	for i, key := range keys {
 		all = append(all, key.String(s.Labels[i]))
 	}

@@ -330,7 +330,7 @@ func (s *Supply[B]) differs(b *store.Budget, now meter.Instant) *Event {
 	s.Counts.Differs++
 	if s.differing == 0 || now-s.differed > int64(RollOut) {
 		s.differing = max(1, now)
-		s.noted = s.reported
+		s.noted = false
 	}
 	s.differed = now
 	e := &Event{Limits: []string{b.Limit}, Key: b.Key, Err: store.ErrRule, Down: time.Duration(now - s.differing)}
