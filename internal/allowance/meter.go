@@ -22,7 +22,7 @@ type Meter struct {
 	sends   sends
 	parts   []*part
 	hidden  [2]hidden     // of what requests cost, and of their number
-	before  [2]hidden     // what was forgotten of them when refusals seemed to be by chance
+	before  *[2]hidden    // what Unlearn has forgotten of them; nil: nothing
 	last    meter.Instant // when the last request was sent
 	probed  meter.Instant // while nothing is known, requests are sent as a bucket allows that is full again then; see probes
 	held    meter.Instant // no request is sent before, because a refusal says so
@@ -215,20 +215,33 @@ func (m *Meter) backOff(now, sent meter.Instant, wait int64) {
 func (m *Meter) Forget(now meter.Instant) {
 	m.parts = nil
 	m.Unlearn(now)
+	m.before = nil
 }
 
-// Relearn undoes the last Unlearn: what was learned was right.
-func (m *Meter) Relearn(meter.Instant) { m.hidden = m.before }
-
-// Unlearn forgets what was refused.
+// Unlearn forgets what was refused, because refusals seem to be by chance.
 func (m *Meter) Unlearn(now meter.Instant) {
-	m.before = m.hidden
+	m.before = new(m.hidden)
 	m.held, m.stray, m.event, m.row, m.works = min(m.held, now), -1, -1, 0, false
 	for i := range m.hidden {
 		h := &m.hidden[i]
 		charged := h.charged(m.sends.total)
 		*h = hidden{counts: h.counts, begun: now, at: now, stops: now, then: charged, from: charged, rested: m.rested}
 	}
+}
+
+// Relearn undoes the last Unlearn: what was learned was right. Requests are refused again, so nothing is left now. What was accepted
+// meanwhile is no debt.
+func (m *Meter) Relearn(now meter.Instant) {
+	if m.before == nil {
+		return
+	}
+	for i, h := range m.before {
+		if h.rate > 0 {
+			h.at, h.then, h.stops, h.rested = now, h.charged(m.sends.total), now, m.rested
+			m.hidden[i] = h
+		}
+	}
+	m.before = nil
 }
 
 // Most returns no bound: a request that costs more than the limit is sent when there is enough of it.

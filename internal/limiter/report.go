@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/allowance"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/quota"
 	"github.com/httpthrottle/throttle/internal/server"
@@ -94,16 +95,10 @@ func (l *Core) reportGatedLocked(r *Request, gate *quota.Gate, a *Answer, f *fin
 	}
 }
 
-// An unlearner learns from refusals. Unlearn forgets what they have taught, because they came by chance, and Relearn undoes that.
-type unlearner interface {
-	Unlearn(now meter.Instant)
-	Relearn(now meter.Instant)
-}
-
-// found takes whether refusals are by chance, for limits that learn from them.
+// found takes whether refusals are by chance, for limits in units of servers, which learn from them.
 func found(charges []Charge, f server.Finding, now meter.Instant) {
 	for i := range charges {
-		m, ok := charges[i].Bucket.Meter.(unlearner)
+		m, ok := charges[i].Bucket.Meter.(*allowance.Meter)
 		switch {
 		case !ok:
 		case f == server.IsChance:
