@@ -121,7 +121,6 @@ const (
 	CauseErrors                         // more failures than usual
 	CauseErrorsStayed                   // the failures did not become fewer, so the cut is undone
 	CauseLatency                        // requests queue at the server
-	CauseQueueDrained                   // is not reported any more: a queue bounds the requests in flight, and not the rate
 	CauseLatencyStayed                  // the server is slower, but does not queue, so as many requests as before may be in flight again
 	CauseSilence                        // the server does not respond, so only probes are sent
 	CauseProbeAnswered                  // a probe was answered
@@ -141,7 +140,7 @@ func (c Cause) String() string {
 }
 
 // Label returns the cause as an identifier for logs and metrics, which stays the same in later versions: growth, throttled, errors,
-// errors_stayed, latency, queue_drained, latency_stayed, silence, probe_answered, restored or latency_alone; "" for another value.
+// errors_stayed, latency, latency_stayed, silence, probe_answered, restored or latency_alone; "" for another value.
 func (c Cause) Label() string {
 	if c == 0 || c >= Cause(aimd.Causes) {
 		return ""

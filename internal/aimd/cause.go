@@ -11,7 +11,6 @@ const (
 	CauseErrors                     // more failures than usual
 	CauseNotLoad                    // the failures are not caused by load: the cut is undone
 	CauseLatency                    // the server queues
-	CauseDrained                    // not used any more
 	CauseSlower                     // the server is slower and does not queue: as many requests as before may be in flight again
 	CauseSilence                    // a row of failures: only probes are sent
 	CauseAlive                      // a probe was answered
@@ -22,9 +21,8 @@ const (
 
 var causes = [Causes]string{
 	CauseGrowth: "growth", CauseThrottled: "throttled", CauseErrors: "errors", CauseNotLoad: "errors_stayed",
-	CauseLatency: "latency", CauseDrained: "queue_drained", CauseSlower: "latency_stayed", CauseSilence: "silence",
-	CauseAlive: "probe_answered", CauseRestored: "restored",
-	CauseAlone: "latency_alone",
+	CauseLatency: "latency", CauseSlower: "latency_stayed", CauseSilence: "silence",
+	CauseAlive: "probe_answered", CauseRestored: "restored", CauseAlone: "latency_alone",
 }
 
 // String returns the cause as an identifier for logs and metrics, which stays the same in later versions.

@@ -22,7 +22,7 @@ func TestEveryCauseHasANameOfItsOwn(t *testing.T) {
 		seen[c.String()] = true
 	}
 	assert.Equal(t, "Cause(0)", Cause(0).String())
-	assert.Equal(t, "Cause(12)", Causes.String())
+	assert.Equal(t, "Cause(11)", Causes.String())
 }
 
 func TestAConfigMayBeASingleRate(t *testing.T) {
