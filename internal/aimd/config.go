@@ -22,7 +22,7 @@ type ablation struct {
 	round, event, mild, deeper, closed, curve, creep, use, crowd bool // how the rate moves
 	pause, hold, part, toll, quota, dear, long                   bool // Retry-After and windows
 	errors, verify, silence                                      bool // failures
-	inFlight, latency                                            bool // latency
+	inFlight                                                     bool // how many requests may be in flight
 }
 
 const (

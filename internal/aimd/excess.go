@@ -52,7 +52,7 @@ func (e *excess) add(now instant, threshold float64, failed bool) bool {
 // until its effect can be seen, and until there are still more failures.
 func (c *controller) exceed(now instant, o Outcome) {
 	e, threshold := &c.excess, c.cfg.ErrorThreshold
-	if threshold == 0 || !e.add(now, threshold, o.weight() > 0) || float64(now-c.cutAt) < c.tau() {
+	if !e.add(now, threshold, o.weight() > 0) || float64(now-c.cutAt) < c.tau() {
 		return
 	}
 	c.bound(now, CauseErrors)

@@ -96,7 +96,7 @@ func (c *controller) measure(now instant, t ticket, s float64) {
 	if took := seconds(now - l.from); l.n >= l.enough() && took >= max(least, roundTrips*l.smooth) {
 		done := float64(l.done) * c.cost / took
 		median, n := l.endRound()
-		if !c.silence.on && !c.off.latency {
+		if !c.silence.on && !c.off.inFlight {
 			c.judge(now, median, n, done)
 		}
 		l.begin(now, c.seq)

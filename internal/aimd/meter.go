@@ -119,11 +119,11 @@ func (m *Meter) Halted(since, now instant) {
 
 // Beside makes a new meter one beside a learned limit in flight, which bounds what is sent at the start. So the rate has no bound but Max
 // until the first sign of overload. Then it starts with what was used; refusals without Retry-After in the next second are of the
-// same event. Latency concerns the rate only above a LatencyThreshold: the number in flight finds queues.
+// same event. It bounds the requests in flight only with a LatencyThreshold: otherwise, the learned limit in flight finds queues.
 func (m *Meter) Beside(now instant) *Meter {
 	c := &m.control
 	c.free = true
-	c.off.latency, c.off.inFlight = c.cfg.LatencyThreshold == 0, c.cfg.LatencyThreshold == 0
+	c.off.inFlight = c.cfg.LatencyThreshold == 0
 	c.current, c.shown = c.cfg.Max, c.cfg.Max
 	m.follow(now)
 	m.bucket.Fill()
