@@ -60,3 +60,36 @@ func TestAGuessIsTestedAtOnce(t *testing.T) {
 	assert.Equal(t, NoFinding, c.sends(10, 1, atOnce-1, true))
 	assert.Equal(t, IsNone, c.sends(10, 1, 1, true), "nearly all of the first few are refused")
 }
+
+// Requests that were sent before the last refusal came say nothing new: a server may refuse all that are in flight.
+func TestRefusalsOfRequestsInFlightAreOneEvent(t *testing.T) {
+	c := new(Chance)
+	for n := range int64(100) {
+		c.Refused(second+n*second/8, n+1, 20*(n+1), false)
+	}
+	assert.EqualValues(t, 1, c.refused)
+}
+
+// A client that had nothing to send for a while was not slower.
+func TestARestIsNoLowerRate(t *testing.T) {
+	c := new(chanceClient)
+	c.sends(10, 20, leastRefused, false)
+	for range 100 {
+		c.now += 10 * second
+		c.chance.Rested(10 * second)
+		c.sends(10, 20, leastRefused, false)
+	}
+	assert.False(t, c.chance.On())
+}
+
+// However often that was wrong, it can be found again.
+func TestAHundredSlowerStretchesAreEnough(t *testing.T) {
+	c := new(chanceClient)
+	for range 5 {
+		c.sends(10, 20, leastRefused, false)
+		c.sends(5, 20, mostSlower*leastRefused, false)
+		assert.True(t, c.chance.On())
+		c.sends(10, 20, 2*leastRefused, false) // the share stays
+		assert.Equal(t, IsNone, c.sends(10, 3, 2*leastRefused, false))
+	}
+}
