@@ -178,3 +178,13 @@ func TestTheLastLeaseOfAnotherRateGivesNothingBack(t *testing.T) {
 	l.ask(Part{Budget: bucket(2, time.Hour, 10), Replace: true})
 	require.EqualValues(t, 5, l.ask(Part{Budget: bucket(2, time.Hour, 10), Back: []Return{{5, last.ID}}}).Left)
 }
+
+// What a process owes by its own rule is much more in the units of a stricter one, and does not overflow there.
+func TestADebtUnderAStricterRuleIsNotForgiven(t *testing.T) {
+	for _, owed := range []int64{5, 1 << 20, 1 << 30, 1 << 40, mostUnits} {
+		l := newLessor(t)
+		strict := Part{Budget: bucket(1, 365*24*time.Hour, 1), Need: 1, Want: 1}
+		require.EqualValues(t, 1, l.ask(strict).Tokens)
+		require.Less(t, l.ask(Part{Budget: bucket(1_000_000, time.Second, 1), Owe: owed}).Left, -4.0, owed)
+	}
+}
