@@ -141,7 +141,7 @@ func TestEstimatesThatAreBoundsAreLowered(t *testing.T) {
 	}{
 		{"ServerQuota, charged at the start", true, false, 0.002, nil},
 		{"ServerQuota, charged at the end", true, true, 0.002, nil},
-		{"ServerQuota, nothing reported", false, false, 0.005, []throttle.LimitOption{throttle.LearnCost()}},
+		{"ServerQuota, nothing reported", false, false, 0.0075, []throttle.LimitOption{throttle.LearnCost()}},
 	} {
 		inBubble(t, c.name, func(t *testing.T) {
 			p := newProducer(1, c.atEnd)

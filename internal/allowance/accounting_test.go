@@ -298,5 +298,5 @@ func TestAGuessIsNoLessThanWhatWasAccepted(t *testing.T) {
 			m.Settle(n, 2*second, 1000, 1000)
 		}
 	}
-	require.InDelta(t, 15*1000./60, m.PerSecond(2*second), 1e-9)
+	require.InDelta(t, 15*1000./62, m.PerSecond(2*second), 1e-9)
 }

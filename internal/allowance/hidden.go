@@ -78,17 +78,17 @@ func (h *hidden) refused(now meter.Instant, x *send, wait, rested int64) {
 	h.at, h.then, h.stops, h.rested = x.at, charged, now, rested
 }
 
-// accepted takes an accepted request. A rate that is a guess is at least what was accepted of a bucket that was full at first: of requests
-// that are sent together, the second may be refused and all others accepted.
-func (h *hidden) accepted(x *send) {
+// ended takes that a request has ended. A rate that is a guess is at least what was accepted of a bucket that was full at first: of
+// requests that are sent together, the second may be refused and all others accepted.
+func (h *hidden) ended(now meter.Instant, s *sends) {
 	if h.rate == 0 || h.sure || h.window > 0 {
 		return
 	}
-	cost := float64(x.cost)
+	spent := s.spent
 	if h.counts {
-		cost = 1
+		spent = s.count - float64(s.open)
 	}
-	h.rate = max(h.rate, (h.charged(x.before)+cost-h.from)/float64(x.at-h.begun+minute))
+	h.rate = max(h.rate, (spent-h.from)/float64(now-h.begun+minute))
 }
 
 // A trial is how fast more than the rate is tried after a refusal: a little less for a time, in ns, and then a share of the rate

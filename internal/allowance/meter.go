@@ -119,10 +119,17 @@ func (m *Meter) GiveBack(n int64, _ meter.Instant, _ int64) {
 }
 
 // End notes that a request has ended, of which no response says what it did cost.
-func (m *Meter) End(n int64, now meter.Instant) { m.sends.end(n, now, -1) }
+func (m *Meter) End(n int64, now meter.Instant) { m.end(n, now, -1) }
 
 // Settle notes that a request has ended, and what it did cost.
-func (m *Meter) Settle(n int64, now meter.Instant, _, cost int64) { m.sends.end(n, now, cost) }
+func (m *Meter) Settle(n int64, now meter.Instant, _, cost int64) { m.end(n, now, cost) }
+
+func (m *Meter) end(n int64, now meter.Instant, cost int64) {
+	m.sends.end(n, now, cost)
+	for i := range m.hidden {
+		m.hidden[i].ended(now, &m.sends)
+	}
+}
 
 // Report takes what the response to a request, which has come now, reports of parts. refused says that the request was refused, for
 // whatever reason.
@@ -135,9 +142,6 @@ func (m *Meter) Report(n int64, now meter.Instant, claims []Claim, refused bool)
 		m.works = true
 		m.backoff.Accepted(x.at)
 		m.probed -= second / m.probes()
-		for i := range m.hidden {
-			m.hidden[i].accepted(x)
-		}
 	}
 	for i := range claims {
 		if p := m.part(&claims[i]); p != nil {
