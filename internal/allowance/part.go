@@ -79,7 +79,6 @@ func (p *part) take(n int64, x *send, c *Claim, refused bool, near, back float64
 	}
 	limit = max(limit, s.left)
 	s.whole = s.left > 0 && s.left < limit && !refused
-	first := p.limit == 0
 	if known := p.limit == limit; known {
 		if before := &p.now; math.Abs(float64(s.at-before.at)) < float64(mixed) && (n < p.said || s.left > before.left) {
 			s.left = min(s.left, before.left) // which of them the server has counted is not known
@@ -95,13 +94,27 @@ func (p *part) take(n int64, x *send, c *Claim, refused bool, near, back float64
 			p.turn(s.at, x.before, n-1, p.next(s.at, ends))
 		}
 		p.learn(&s)
+		if p.fit.n > 0 {
+			s.left = min(s.left, max(s.left-p.fit.sent*near, p.expected(&s)))
+		}
 	}
 	p.limit, p.now, p.said = limit, s, n
 	p.resets(c.Reset, took, ends)
-	if now := x.at + took; first && !p.isBucket() && now >= p.turns() { // the requests since may be counted in the next window
+	if now := x.at + took; !p.isBucket() && now >= p.turns() { // the requests since may be counted in the next window
 		p.turn(now, s.then, s.n, p.next(now, ends))
 	}
 	p.dry = p.dry || s.left < limit/16
+}
+
+// expected returns what the newest response lets expect to be left in a later sample. If the sample has more, but no more than requests
+// cost that were sent at about the same time, these reached the server after it.
+func (p *part) expected(s *sample) float64 {
+	now, f := &p.now, &p.fit
+	left := now.left
+	if p.isBucket() {
+		left += p.rate * float64(s.at-now.at)
+	}
+	return min(p.limit, left) - f.sent*(s.then.sent-now.then.sent) - f.ended*(s.then.ended-now.then.ended)
 }
 
 // learn takes a sample for the fit, if it is of the same window as the one before, and what was spent between is clear. What is
