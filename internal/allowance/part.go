@@ -161,7 +161,11 @@ func (p *part) resets(in, took int64, ends func(meter.Instant) meter.Instant) {
 		if rate := used / float64(in); p.rate == 0 {
 			p.rate = rate
 		} else {
-			p.weigh(float64(in), used/p.rate, math.Abs(float64(end-p.ends)) <= rounding)
+			unsure := rounding
+			if in%second != 0 { // it is not in whole seconds
+				unsure = float64(mostLate)
+			}
+			p.weigh(float64(in), used/p.rate, math.Abs(float64(end-p.ends)) <= unsure)
 			p.rate += (rate - p.rate) / 8
 		}
 		p.ends, p.late = end, min(took, mostLate)
