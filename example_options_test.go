@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -626,4 +627,61 @@ func ExampleServerQuota() {
 	}
 	fmt.Println(transport.Limiter().Limits()[0].Name)
 	// Output: tokens
+}
+
+func ExampleSettle() {
+	limit := throttle.TokenBucket(100, time.Minute, throttle.Name("points"), throttle.ClampCost(),
+		throttle.Cost(func(*http.Request) int64 { return 10 }), // an estimate
+		throttle.Settle(func(_ *http.Request, resp *http.Response) (int64, bool) {
+			cost, err := strconv.ParseInt(resp.Header.Get("X-Query-Cost"), 10, 64)
+			return cost, err == nil // without the header the estimate stays
+		}))
+	transport, err := throttle.New(nil, throttle.WithLimit(limit))
+	fmt.Println(transport != nil, err)
+	// Output: true <nil>
+}
+
+func ExampleLimiter_Snapshot() {
+	newLimiter := func() *throttle.Limiter {
+		limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.SlidingWindow(10, time.Hour)))
+		if err != nil {
+			log.Fatal(err)
+		}
+		return limiter
+	}
+	before, after := newLimiter(), newLimiter() // two runs of a program
+	before.Try(throttle.Ask{Key: "tenant", Cost: 8})
+	if err := after.Restore(before.Snapshot()); err != nil {
+		log.Fatal(err)
+	}
+	_, ok := after.Try(throttle.Ask{Key: "tenant", Cost: 3})
+	fmt.Println(ok)
+	// Output: false
+}
+
+// A program keeps what was spent and learned over a restart. Save at intervals, too, if it may be killed.
+func ExampleLimiter_SaveFile() {
+	dir, err := os.MkdirTemp("", "limits")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	name := filepath.Join(dir, "limits.json")
+	for range 2 { // two runs of the program
+		limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.SlidingWindow(10, time.Hour)))
+		if err != nil {
+			log.Fatal(err)
+		}
+		if err := limiter.LoadFile(name); err != nil {
+			log.Fatal(err)
+		}
+		_, ok := limiter.Try(throttle.Ask{Cost: 8})
+		fmt.Println(ok)
+		if err := limiter.SaveFile(name); err != nil {
+			log.Fatal(err)
+		}
+	}
+	// Output:
+	// true
+	// false
 }

@@ -721,3 +721,8 @@ func ExampleReceipt_Waiting() {
 	// waits for bucket
 	// context canceled
 }
+
+// A roundTripper is an API that the examples call.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }

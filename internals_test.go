@@ -19,17 +19,10 @@ import (
 	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/meter/metertest"
-	"github.com/httpthrottle/throttle/internal/saved"
 	"github.com/httpthrottle/throttle/store"
 
 	"github.com/stretchr/testify/require"
 )
-
-// StateOf returns what is in a Snapshot, for the tests of package throttle_test.
-func StateOf(s *Snapshot) *saved.State { return &s.state }
-
-// SnapshotOf returns a Snapshot with a state.
-func SnapshotOf(state saved.State) Snapshot { return Snapshot{state} }
 
 func TestExtremeValuesSaturate(t *testing.T) {
 	r := metertest.Seeded(t, 3)
