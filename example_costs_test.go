@@ -25,7 +25,8 @@ func ExampleContextWithCost_twoLimits() {
 			log.Fatal(err)
 		}
 		resp, err := client.Do(req)
-		if rejection, ok := errors.AsType[*throttle.Rejection](err); ok {
+		var rejection *throttle.Rejection
+		if errors.As(err, &rejection) {
 			fmt.Printf("%d rejected by %q: %s\n", tokens, rejection.Limit, rejection.Reason)
 			continue
 		}
@@ -71,7 +72,8 @@ func ExampleReceipt_Settle() {
 	}
 	for calls := 0; ; calls++ {
 		err := call(200, 3000)
-		if rejection, ok := errors.AsType[*throttle.Rejection](err); ok {
+		var rejection *throttle.Rejection
+		if errors.As(err, &rejection) {
 			fmt.Printf("after %d calls, the next may cost $%.4f, and $%.4f is left\n", calls, float64(rejection.Cost)/1e6, left())
 			return
 		}

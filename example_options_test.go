@@ -72,10 +72,10 @@ func ExampleInFlight() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	_, err = limiter.Acquire(context.Background(), throttle.Ask{Cost: 1, MaxWait: new(time.Duration(0))})
+	_, err = limiter.Acquire(context.Background(), throttle.Ask{Cost: 1, MaxWait: ptr(time.Duration(0))})
 	fmt.Println(errors.Is(err, throttle.ErrThrottled))
 	first.Done()
-	second, err := limiter.Acquire(context.Background(), throttle.Ask{Cost: 1, MaxWait: new(time.Duration(0))})
+	second, err := limiter.Acquire(context.Background(), throttle.Ask{Cost: 1, MaxWait: ptr(time.Duration(0))})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -181,7 +181,8 @@ func ExampleWithRejectionError() {
 		log.Fatal(err)
 	}
 	_, err = (&http.Client{Transport: transport}).Get("https://api.example.com/")
-	if rejection, ok := errors.AsType[*throttle.Rejection](err); ok {
+	var rejection *throttle.Rejection
+	if errors.As(err, &rejection) {
 		fmt.Println(rejection.Reason, rejection.Limit, rejection.Cost)
 	}
 	// Output: cost requests 6
@@ -685,3 +686,6 @@ func ExampleLimiter_SaveFile() {
 	// true
 	// false
 }
+
+// ptr returns a pointer to a copy of v. (Go 1.26 has new for it.)
+func ptr[T any](v T) *T { return &v }

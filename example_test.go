@@ -289,8 +289,8 @@ func ExampleWithLimit_reserve() {
 		log.Fatal(err)
 	}
 	for _, ask := range []throttle.Ask{
-		{MaxWait: new(time.Duration(0))},
-		{MaxWait: new(time.Duration(0)), Costs: map[string]int64{"bulk": 0}}, // urgent
+		{MaxWait: ptr(time.Duration(0))},
+		{MaxWait: ptr(time.Duration(0)), Costs: map[string]int64{"bulk": 0}}, // urgent
 	} {
 		sent := 0
 		for {
@@ -349,7 +349,8 @@ func ExampleRejection_WriteResponse() {
 	proxy.Transport = throttle.Must(throttle.New(offline{},
 		throttle.WithLimit(throttle.SlidingWindow(1, time.Hour)), throttle.WithMaxWait(3*time.Second), throttle.WithRejectionError()))
 	proxy.ErrorHandler = func(w http.ResponseWriter, r *http.Request, err error) {
-		if rejection, ok := errors.AsType[*throttle.Rejection](err); ok {
+		var rejection *throttle.Rejection
+		if errors.As(err, &rejection) {
 			rejection.WriteResponse(w)
 			return
 		}

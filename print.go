@@ -233,7 +233,8 @@ func secondsOf(d time.Duration) *float64 {
 	if d == math.MaxInt64 {
 		return nil
 	}
-	return new(d.Seconds())
+	s := d.Seconds()
+	return &s
 }
 
 // LogValue returns a group with the attributes limit, key, rate, tokens, waiting and in_flight, and held_until if it is held. A

@@ -127,7 +127,8 @@ func NewReader(hints ...Hint) (*Reader, error) {
 	}
 	if auto {
 		for _, p := range Presets() {
-			r.claim(new(p.Dialect()))
+			d := p.Dialect()
+			r.claim(&d)
 		}
 	} else if named == 1 {
 		r.hosts, r.below, r.among = nil, nil, nil

@@ -39,7 +39,8 @@ func (b *batch) send(rt http.RoundTripper, n int, ctx context.Context, method st
 			req, _ := http.NewRequestWithContext(ctx, method, "http://api.example.com/v1", strings.NewReader("x"))
 			resp, err := rt.RoundTrip(req)
 			end := ""
-			if r, ok := errors.AsType[*throttle.Rejection](err); ok {
+			var r *throttle.Rejection
+			if errors.As(err, &r) {
 				end = r.Reason.Label()
 			} else if err != nil {
 				end = err.Error()

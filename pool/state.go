@@ -43,7 +43,8 @@ func (p *Pool) ended(s *state, req *http.Request, resp *http.Response, unsent bo
 	s.took(resp, err, took, now)
 	failed := isFailure(req, resp, err)
 	if unsent || failed {
-		s.last.Store(new(failureOf(resp, err)))
+		last := failureOf(resp, err)
+		s.last.Store(&last)
 	}
 	switch {
 	case unsent, bridge.IsDialError(err), failed && s.failures.Add(1) >= mostFailures:

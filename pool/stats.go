@@ -109,7 +109,7 @@ func (m *member) whyNot() (why string, until time.Time) {
 func (p *Pool) count(resp *http.Response, err error) {
 	r, rejected := throttle.RejectionOf(resp)
 	if !rejected {
-		r, rejected = errors.AsType[*throttle.Rejection](err)
+		rejected = errors.As(err, &r)
 	}
 	if rejected {
 		p.rejected[r.Reason].Add(1)

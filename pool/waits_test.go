@@ -110,7 +110,8 @@ func (w *waitWorld) send(rt http.RoundTripper, id int, cost int64, key string, p
 	w.all.Go(func() {
 		resp, err := rt.RoundTrip(req)
 		rejection, _ := throttle.RejectionOf(resp)
-		if r, ok := errors.AsType[*throttle.Rejection](err); ok {
+		var r *throttle.Rejection
+		if errors.As(err, &r) {
 			rejection = r
 		} else if err != nil {
 			w.fault("request %d: %v", id, err)

@@ -237,7 +237,8 @@ func checkRefused(t *testing.T, resp *http.Response, err error, reasons ...throt
 	} else {
 		assert.Nil(t, resp)
 		assert.ErrorIs(t, err, throttle.ErrThrottled)
-		outer, ok := errors.AsType[*url.Error](err)
+		var outer *url.Error
+		ok := errors.As(err, &outer)
 		require.True(t, ok)
 		r, ok = outer.Err.(*throttle.Rejection)
 		require.True(t, ok)

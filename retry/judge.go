@@ -40,7 +40,7 @@ func (p *Policy) judge(resp *http.Response, err error) failure {
 	if resp == nil {
 		return p.judgeError(err)
 	}
-	if _, ok := errors.AsType[*url.Error](err); ok {
+	if errors.As(err, new(*url.Error)) {
 		return failure{status: resp.StatusCode} // from net/http both come together only if it could not follow a redirect
 	}
 	f := p.judgeResponse(resp)
@@ -103,7 +103,8 @@ func judgeRejection(r *throttle.Rejection, status int) failure {
 }
 
 func (p *Policy) judgeError(err error) failure {
-	if r, ok := errors.AsType[*throttle.Rejection](err); ok {
+	var r *throttle.Rejection
+	if errors.As(err, &r) {
 		return judgeRejection(r, 0)
 	}
 	if hopeless(err) || overdue(err) && !p.timesOut() {

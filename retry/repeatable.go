@@ -53,10 +53,12 @@ func origin(req *http.Request) (first *http.Request, untouched bool) {
 // repeatableAfter reports whether a request may be sent again after this error: by what a [RoundTripper] has seen, else by
 // the method in a url.Error and the kind of the error.
 func repeatableAfter(err error) bool {
-	if w, ok := errors.AsType[*witnessed](err); ok {
+	var w *witnessed
+	if errors.As(err, &w) {
 		return w.repeatable
 	}
-	outer, ok := errors.AsType[*url.Error](err)
+	var outer *url.Error
+	ok := errors.As(err, &outer)
 	return ok && idempotent(strings.ToUpper(outer.Op)) || unsent(err)
 }
 
@@ -73,7 +75,8 @@ func (streamError) Error() string { return "stream error" }
 const refusedStream = 0x7
 
 func isRefusedStream(err error) bool {
-	s, ok := errors.AsType[streamError](err)
+	var s streamError
+	ok := errors.As(err, &s)
 	return ok && s.Code == refusedStream
 }
 
@@ -82,10 +85,11 @@ func unsent(err error) bool {
 	if isRefusedStream(err) {
 		return true
 	}
-	if o, ok := errors.AsType[*net.OpError](err); ok && (o.Op == "dial" || o.Op == "proxyconnect") {
+	var o *net.OpError
+	if errors.As(err, &o) && (o.Op == "dial" || o.Op == "proxyconnect") {
 		return true
 	}
-	_, ok := errors.AsType[*net.DNSError](err)
+	ok := errors.As(err, new(*net.DNSError))
 	return ok
 }
 
@@ -144,7 +148,8 @@ var unsendables = [...]string{
 }
 
 func unsendable(err error) bool {
-	outer, ok := errors.AsType[*url.Error](err)
+	var outer *url.Error
+	ok := errors.As(err, &outer)
 	if !ok || outer.Err == nil {
 		return false
 	}

@@ -105,17 +105,19 @@ func (w *witnessed) Unwrap() error { return w.error }
 
 // Timeout and Temporary are here because url.Error asks the error itself.
 func (w *witnessed) Timeout() bool {
-	t, ok := errors.AsType[interface {
+	var t interface {
 		error
 		Timeout() bool
-	}](w.error)
+	}
+	ok := errors.As(w.error, &t)
 	return ok && t.Timeout()
 }
 
 func (w *witnessed) Temporary() bool {
-	t, ok := errors.AsType[interface {
+	var t interface {
 		error
 		Temporary() bool
-	}](w.error)
+	}
+	ok := errors.As(w.error, &t)
 	return ok && t.Temporary()
 }

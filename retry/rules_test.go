@@ -188,7 +188,8 @@ func TestHopelessIsNeverRetried(t *testing.T) {
 				resp, got := newClient(t, s, retry.WithNonIdempotent()).Do(newRequest(t, method, nil))
 				assert.Nil(t, resp)
 				assert.ErrorIs(t, got, err)
-				outer, ok := errors.AsType[*url.Error](got)
+				var outer *url.Error
+				ok := errors.As(got, &outer)
 				require.True(t, ok)
 				assert.Equal(t, err, outer.Err)
 				assert.Len(t, s.at, 1)

@@ -69,7 +69,7 @@ func TestBookAgreesWithRationalNumbers(t *testing.T) {
 				if r.IntN(6) == 0 {
 					now = some(1 + r.Int64N(40))
 					l.ask(Part{Budget: now, Replace: true})
-					all = append(all, leased{at: l.now - someTime, budget: new(now)})
+					all = append(all, leased{at: l.now - someTime, budget: ptr(now)})
 					for i := range all {
 						if all[i].budget == nil {
 							all[i] = leased{at: all[i].at, tokens: all[i].tokens} // gives nothing back from now on
@@ -108,3 +108,6 @@ func TestRescaleRoundsDown(t *testing.T) {
 	require.EqualValues(t, -2, floorDiv(-4, 2))
 	require.EqualValues(t, 1, floorDiv(3, 2))
 }
+
+// ptr returns a pointer to a copy of v. (Go 1.26 has new for it.)
+func ptr[T any](v T) *T { return &v }

@@ -45,11 +45,11 @@ func TestABudgetIsChecked(t *testing.T) {
 }
 
 func TestTheMostThatARequestMayCost(t *testing.T) {
-	assert.EqualValues(t, 5, new(bucket(10, time.Second, 5)).Most())
-	assert.Equal(t, int64(mostUnits/100_000), new(kindOf(Pace, 10)).Most())
-	assert.EqualValues(t, 10, new(kindOf(Sliding, 10)).Most())
-	assert.Equal(t, int64(mostUnits), new(kindOf(Sliding, mostUnits+1)).Most())
-	assert.Equal(t, int64(mostUnits), new(kindOf(Pace, 1<<60)).Most(), "no units")
+	assert.EqualValues(t, 5, ptr(bucket(10, time.Second, 5)).Most())
+	assert.Equal(t, int64(mostUnits/100_000), ptr(kindOf(Pace, 10)).Most())
+	assert.EqualValues(t, 10, ptr(kindOf(Sliding, 10)).Most())
+	assert.Equal(t, int64(mostUnits), ptr(kindOf(Sliding, mostUnits+1)).Most())
+	assert.Equal(t, int64(mostUnits), ptr(kindOf(Pace, 1<<60)).Most(), "no units")
 }
 
 func TestUnitsAtTheirBounds(t *testing.T) {

@@ -154,7 +154,8 @@ func (l *watched) last() *sample { return &l.history[len(l.history)-1] }
 func (l *watched) read(now time.Time, names naming) {
 	s := sample{at: now, stats: l.source.Stats(), limits: l.source.Limits(), stores: l.source.Stores()}
 	if m, ok := l.source.(members); ok {
-		s.pool = new(m.Pool())
+		pool := m.Pool()
+		s.pool = &pool
 	}
 	if s.stats.Waiting > 0 && !slices.ContainsFunc(s.limits, isByKey) {
 		s.queue, _ = l.source.Forecast(throttle.Ask{}, 0) // the Ask names nothing that could be wrong

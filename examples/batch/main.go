@@ -134,7 +134,8 @@ func (s *summary) report(out io.Writer, of int) {
 	fmt.Fprintf(out, "\n%-28s%5d of %d\n", "fetched", s.fetched, of)
 	fmt.Fprintf(out, "%-28s%5d\n", "cut off by the deadline", s.cutOff)
 	fmt.Fprintf(out, "%-28s%5d\n", "rejected, never sent", s.refused)
-	if r, ok := errors.AsType[*throttle.Rejection](s.first); ok {
+	var r *throttle.Rejection
+	if errors.As(s.first, &r) {
 		fmt.Fprintf(out, "  the first after %.2fs: its turn would have come in %.1f ms, its deadline in %.1f ms\n",
 			s.after.Seconds(), 1000*r.Wait.Seconds(), 1000*r.MaxWait.Seconds())
 	}

@@ -169,7 +169,8 @@ func readURLs(list string) (urls []*url.URL, faults []error) {
 			continue
 		}
 		u, err := url.Parse(line)
-		if parse, ok := errors.AsType[*url.Error](err); ok {
+		var parse *url.Error
+		if errors.As(err, &parse) {
 			err = parse.Err // without the URL, which is shown below
 		} else if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
 			err = errors.New("want http://HOST/… or https://HOST/…")

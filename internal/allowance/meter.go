@@ -224,7 +224,8 @@ func (m *Meter) Forget(now meter.Instant) {
 
 // Unlearn forgets what was refused, because refusals seem to be by chance.
 func (m *Meter) Unlearn(now meter.Instant) {
-	m.before = new(m.hidden)
+	before := m.hidden
+	m.before = &before
 	m.held, m.stray, m.event, m.row, m.works = min(m.held, now), -1, -1, 0, false
 	for i := range m.hidden {
 		h := &m.hidden[i]

@@ -20,8 +20,9 @@ func (m *Meter) Play(now meter.Instant) (meter.Meter, bool) {
 	s.ring, s.kept, s.ripe = nil, s.next, s.next
 	p.parts = make([]*part, len(m.parts))
 	for i, of := range m.parts {
-		p.parts[i] = new(*of)
-		p.parts[i].played = true
+		part := *of
+		part.played = true
+		p.parts[i] = &part
 	}
 	return p, true
 }

@@ -92,7 +92,7 @@ func TestSharedCalendarWindowIsOneQuotaOfAFleet(t *testing.T) {
 			granted := make(map[string]int)
 			for time.Now().Before(day(4).Add(-time.Minute)) {
 				for _, l := range fleet { // 24 requests an hour
-					if l.wait(t.Context(), ask{MaxWait: new(time.Second)}) == nil {
+					if l.wait(t.Context(), ask{MaxWait: ptr(time.Second)}) == nil {
 						granted[time.Now().In(berlin).Format(time.DateOnly)]++
 					}
 				}

@@ -59,7 +59,7 @@ func TestTheLargestCostFitsTheLargestLimit(t *testing.T) {
 		"sliding-window": slidingWindow(most, time.Second), "fixed-window": fixedWindow(most, time.Second),
 	} {
 		l := drive(t, limit)
-		g, err := l.acquire(t.Context(), ask{Costs: map[string]int64{name: most}, MaxWait: new(time.Duration(0))})
+		g, err := l.acquire(t.Context(), ask{Costs: map[string]int64{name: most}, MaxWait: ptr(time.Duration(0))})
 		require.NoError(t, err, name)
 		g.done()
 	}
@@ -91,7 +91,7 @@ func TestARejectionInTheQueueIsCounted(t *testing.T) {
 		l := drive(t, empty(1))
 		other := &limiter.User{Observer: l}
 		done := make(chan error)
-		go func() { done <- l.wait(t.Context(), ask{MaxWait: new(time.Second)}) }()
+		go func() { done <- l.wait(t.Context(), ask{MaxWait: ptr(time.Second)}) }()
 		synctest.Wait()
 		l.setRate("bucket", 1, time.Hour)
 		require.Equal(t, bucket.ReasonMaxWait, requireRejection(t, <-done).Reason)
@@ -180,7 +180,7 @@ func TestCountersOfLimitsAreTheSumOfEvents(t *testing.T) {
 				time.Sleep(time.Duration(r.IntN(40)) * time.Millisecond)
 				asked := ask{Key: fmt.Sprint(r.IntN(3)), Cost: 1 + r.Int64N(7), Priority: r.IntN(3) - 1}
 				if r.IntN(3) == 0 {
-					asked.MaxWait = new(time.Duration(r.IntN(2000)) * time.Millisecond)
+					asked.MaxWait = ptr(time.Duration(r.IntN(2000)) * time.Millisecond)
 				}
 				ctx, cancel := context.WithCancel(t.Context())
 				switch r.IntN(4) {

@@ -111,7 +111,7 @@ func TestADayIsLeasedAsFastAsTheScarcestLimitLetsGo(t *testing.T) {
 			for step := range 15_000 {
 				time.Sleep(10 * ms)
 				if step%100 == 50 {
-					assert.NoError(t, other.wait(t.Context(), ask{MaxWait: new(time.Second)}), "the day has tokens")
+					assert.NoError(t, other.wait(t.Context(), ask{MaxWait: ptr(time.Second)}), "the day has tokens")
 					others++
 				}
 				mu.Lock()

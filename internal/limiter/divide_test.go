@@ -192,7 +192,7 @@ func TestRequestsThatAreDividedKeepTheirOrderAndTheirMaxWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newDivision(t, inFlight(16))
 		l.setInFlight("in-flight", 4)
-		all, soon := l.sendBoth(t.Context(), ask{}), l.sendBoth(t.Context(), ask{MaxWait: new(30 * time.Second)})
+		all, soon := l.sendBoth(t.Context(), ask{}), l.sendBoth(t.Context(), ask{MaxWait: ptr(30 * time.Second)})
 		sleep(time.Second)
 		l.divide(6, 20)
 		l.check()
@@ -248,7 +248,7 @@ func TestRequestsThatAreDividedAgainStayUnderTheirQuota(t *testing.T) {
 		var all []*request
 		for range 3 {
 			for _, m := range []models{large | east, large | west} {
-				all = append(all, l.sendFor(t.Context(), m, ask{MaxWait: new(30 * time.Second)}))
+				all = append(all, l.sendFor(t.Context(), m, ask{MaxWait: ptr(30 * time.Second)}))
 			}
 		}
 		sleep(time.Second)
@@ -272,7 +272,7 @@ func TestRequestsThatAreDividedAgainAreRejectedIfTheyAreTooLate(t *testing.T) {
 		l, flights := newRegions(t)
 		l.Report(l.fly(large), &limiter.Answer{Outcome: aimd.Throttled, Hints: waitHint(time.Minute), Traits: large})
 		l.setInFlight("in-flight", 2) // of 9
-		soon, later := ask{MaxWait: new(30 * time.Second)}, ask{MaxWait: new(2 * time.Minute)}
+		soon, later := ask{MaxWait: ptr(30 * time.Second)}, ask{MaxWait: ptr(2 * time.Minute)}
 		first, other := l.sendFor(t.Context(), small|east, soon), l.sendFor(t.Context(), small|west, soon)
 		late := []*request{l.sendFor(t.Context(), small|east, soon), l.sendFor(t.Context(), small|west, soon)}
 		last := l.sendFor(t.Context(), small|east, later)

@@ -41,7 +41,7 @@ func TestWhatBecomesOfARequestIsReportedOnce(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, time.Second/2, g.Waited)
 		require.EqualValues(t, time.Second/2, g.At)
-		_, err = l.acquire(t.Context(), ask{Cost: 2, MaxWait: new(time.Second - 1)})
+		_, err = l.acquire(t.Context(), ask{Cost: 2, MaxWait: ptr(time.Second - 1)})
 		require.Equal(t, bucket.ReasonMaxWait, requireRejection(t, err).Reason)
 		require.Equal(t, time.Second, requireRejection(t, err).Wait)
 		wait, ok := l.try(ask{})
@@ -112,7 +112,7 @@ func TestAKeyWithoutARateGetsNoBucket(t *testing.T) {
 			return rates[key], time.Second
 		})))
 		for key, n := range rates {
-			require.NoError(t, l.wait(t.Context(), ask{Key: key, Cost: n, MaxWait: new(time.Duration(0))}))
+			require.NoError(t, l.wait(t.Context(), ask{Key: key, Cost: n, MaxWait: ptr(time.Duration(0))}))
 			_, ok := l.try(ask{Key: key})
 			require.False(t, ok, "the bucket holds %d", n)
 		}
@@ -178,7 +178,7 @@ func TestARejectionSaysTheMostThatALimitPaysOnlyForACost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := drive(t, tokenBucket(5, time.Second))
 		for cost, most := range map[int64]int64{6: 5, 5: 0} {
-			w := l.waiter(ask{Cost: cost, MaxWait: new(time.Millisecond)})
+			w := l.waiter(ask{Cost: cost, MaxWait: ptr(time.Millisecond)})
 			l.Limits[0].Single.Meter.Take(0, 0, 1, false)
 			_, err := l.Enqueue(t.Context(), w)
 			require.Equal(t, most, requireRejection(t, err).Most, "cost %d: %v", cost, err)

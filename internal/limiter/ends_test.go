@@ -110,7 +110,7 @@ func TestARequestFindsGoneWhatEndsWhenItComes(t *testing.T) {
 	for range ties {
 		synctest.Test(t, func(t *testing.T) {
 			l := drive(t, tokenBucket(2, 2*time.Second, withBurst(2), withInitial(0)), fixedWindow(2, time.Second, named("w")))
-			first := l.send(ask{Costs: map[string]int64{"bucket": 1, "w": 1}, MaxWait: new(time.Second)})
+			first := l.send(ask{Costs: map[string]int64{"bucket": 1, "w": 1}, MaxWait: ptr(time.Second)})
 			var wait [3]time.Duration
 			var ok [3]bool
 			var all sync.WaitGroup
@@ -185,7 +185,7 @@ func endsOf(t *testing.T, seed uint64) string {
 	for i := range fates {
 		asked := ask{
 			Caller: strconv.Itoa(r.IntN(3)), Keys: map[string]string{"key": strconv.Itoa(r.IntN(2))}, Priority: r.IntN(2),
-			Costs: map[string]int64{"slots": 1 + r.Int64N(3), "key": r.Int64N(3), "bucket": r.Int64N(2)}, MaxWait: new(time.Duration(1+r.IntN(3)) * time.Second),
+			Costs: map[string]int64{"slots": 1 + r.Int64N(3), "key": r.Int64N(3), "bucket": r.Int64N(2)}, MaxWait: ptr(time.Duration(1+r.IntN(3)) * time.Second),
 		}
 		lasts := time.Duration(1+r.IntN(4))*time.Second + time.Duration(r.IntN(1_000_000))
 		all.Go(func() {
@@ -215,7 +215,7 @@ func TestMaxWaitStartsOnArrival(t *testing.T) {
 				_, err := l.acquire(t.Context(), ask{})
 				require.NoError(t, err)
 				start := time.Now()
-				_, err = l.acquire(t.Context(), ask{MaxWait: new(5 * time.Second)})
+				_, err = l.acquire(t.Context(), ask{MaxWait: ptr(5 * time.Second)})
 				require.Equal(t, bucket.ReasonMaxWait, requireRejection(t, err).Reason)
 				require.Equal(t, max(takes, 5*time.Second), time.Since(start))
 			})
@@ -229,7 +229,7 @@ func TestARequestThatExpiresLetsTheNextGo(t *testing.T) {
 		asked := func(n int64) ask { return ask{Costs: map[string]int64{"slots": n}} }
 		requireGranted(t, l.send(asked(1)), 0)
 		both := asked(2)
-		both.MaxWait = new(time.Second)
+		both.MaxWait = ptr(time.Second)
 		expires, next := l.send(both), l.send(asked(1))
 		require.False(t, next.done)
 		sleep(time.Second)
@@ -238,3 +238,6 @@ func TestARequestThatExpiresLetsTheNextGo(t *testing.T) {
 		l.check()
 	})
 }
+
+// ptr returns a pointer to a copy of v. (Go 1.26 has new for it.)
+func ptr[T any](v T) *T { return &v }

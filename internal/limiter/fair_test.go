@@ -30,7 +30,7 @@ func TestOneRequestPassesThousandsOfAnotherCaller(t *testing.T) {
 		require.EqualValues(t, 600, l.counts().Granted)
 		require.Equal(t, 1, l.counts().Callers)
 		one := l.send(ask{Caller: "one"})
-		plan := requireRejected(t, l.send(ask{Caller: "another", MaxWait: new(time.Duration(0))}), l.now(), bucket.ReasonNoTokens)
+		plan := requireRejected(t, l.send(ask{Caller: "another", MaxWait: ptr(time.Duration(0))}), l.now(), bucket.ReasonNoTokens)
 		require.Equal(t, 150*time.Millisecond, plan.Wait)
 		sleep(50*time.Millisecond - 1)
 		require.False(t, one.done)
@@ -325,7 +325,7 @@ func TestTurnsOverSeveralLimits(t *testing.T) {
 				costs := map[string]int64{"all": r.Int64N(8), "key": r.Int64N(5), "slots": r.Int64N(2)}
 				asked := ask{Keys: map[string]string{"key": fmt.Sprint(r.IntN(4))}, Costs: costs, Priority: r.IntN(4) - 1, Caller: fmt.Sprint(r.IntN(5))}
 				if r.IntN(3) == 0 {
-					asked.MaxWait = new(time.Duration(r.Int64N(int64(20 * time.Second))))
+					asked.MaxWait = ptr(time.Duration(r.Int64N(int64(20 * time.Second))))
 				}
 				all = append(all, l.send(asked))
 				some := all[r.IntN(len(all))]

@@ -88,7 +88,7 @@ func TestTheTurnOfANewRequestCountsWhatWasCancelledBefore(t *testing.T) {
 		synctest.Wait()
 		var wait time.Duration
 		for range 10 { // each corrects the tags of four requests
-			wait = requireRejected(t, l.send(ask{Caller: "a", MaxWait: new(time.Duration(0))}), 0, bucket.ReasonNoTokens).Wait
+			wait = requireRejected(t, l.send(ask{Caller: "a", MaxWait: ptr(time.Duration(0))}), 0, bucket.ReasonNoTokens).Wait
 		}
 		require.Equal(t, 80*time.Second, wait)
 		cancel()

@@ -75,7 +75,7 @@ func TestAServerThatHangsGetsNoMoreThanMayBeInFlight(t *testing.T) {
 		l := drive(t, adaptive(aimd.Config{}))
 		granted := 0
 		for range 600 {
-			if _, err := l.acquire(t.Context(), ask{Key: "k", Cost: 1, MaxWait: new(time.Duration(0))}); err == nil {
+			if _, err := l.acquire(t.Context(), ask{Key: "k", Cost: 1, MaxWait: ptr(time.Duration(0))}); err == nil {
 				granted++
 			}
 			sleep(time.Second)
@@ -89,7 +89,7 @@ func TestAServerThatDoesNotRespondIsAskedSeldom(t *testing.T) {
 		l := drive(t, adaptive(aimd.Config{}))
 		asked := 0
 		for range 10 * 60 * 4 {
-			if g, err := l.acquire(t.Context(), ask{Key: "dead", Cost: 1, MaxWait: new(time.Duration(0))}); err == nil {
+			if g, err := l.acquire(t.Context(), ask{Key: "dead", Cost: 1, MaxWait: ptr(time.Duration(0))}); err == nil {
 				asked++
 				time.AfterFunc(2*time.Second, func() { g.report(aimd.Unavailable) })
 			}
@@ -235,7 +235,8 @@ func TestAKeyMakesRoomBehindThousandsThatAreBusy(t *testing.T) {
 		_, err = l.acquire(t.Context(), ask{Key: "new"})
 		require.NoError(t, err)
 		_, err = l.acquire(t.Context(), ask{Key: "one too many"})
-		r, ok := errors.AsType[*rejection](err)
+		var r *rejection
+		ok := errors.As(err, &r)
 		require.True(t, ok)
 		require.Equal(t, bucket.ReasonKeys, r.Reason)
 	})
@@ -251,7 +252,7 @@ func TestDebtOfAForgottenBucketIsKept(t *testing.T) {
 		require.Zero(t, l.counts().Buckets)
 		require.NoError(t, g.settle("bucket", 6))
 		require.Equal(t, 1, l.counts().Buckets)
-		rejected := requireRejected(t, l.send(ask{Key: "k", Cost: 10, MaxWait: new(time.Duration(0))}), time.Minute, bucket.ReasonNoTokens)
+		rejected := requireRejected(t, l.send(ask{Key: "k", Cost: 10, MaxWait: ptr(time.Duration(0))}), time.Minute, bucket.ReasonNoTokens)
 		require.Equal(t, 500*time.Millisecond, rejected.Wait)
 	})
 }

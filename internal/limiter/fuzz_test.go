@@ -61,7 +61,7 @@ func (x *modelRun) fuzzed(word uint32, r meter.Rate) {
 	asked := ask{Cost: w.cost, Priority: int(word>>1&3) - 1}
 	if word&8 != 0 {
 		w.bounds.Expiry = now + value*int64(time.Microsecond)
-		asked.MaxWait = new(time.Duration(w.bounds.Expiry - now))
+		asked.MaxWait = ptr(time.Duration(w.bounds.Expiry - now))
 	}
 	w.bounds.Rank = order.RankOf(now, asked.Priority)
 	ctx, cancel := context.WithCancel(x.Context())

@@ -35,7 +35,7 @@ func TestADryRunCountsWhatIsReallyInFlight(t *testing.T) {
 		l := drive(t, dryRun(), tokenBucket(1, 10*time.Second), inFlight(5))
 		first, err := l.acquire(t.Context(), ask{})
 		require.NoError(t, err)
-		second, err := l.acquire(t.Context(), ask{MaxWait: new(15 * time.Second)})
+		second, err := l.acquire(t.Context(), ask{MaxWait: ptr(15 * time.Second)})
 		require.NoError(t, err)
 		sleep(time.Second)
 		first.done()

@@ -119,7 +119,7 @@ func disturb(ctx context.Context, l *driven, r *rand.Rand) {
 	case 5:
 		_ = l.refresh("pace", a.Key)
 	case 6, 7:
-		a.MaxWait = new(time.Duration(r.IntN(int(10 * ms))))
+		a.MaxWait = ptr(time.Duration(r.IntN(int(10 * ms))))
 		if g, err := l.acquire(ctx, a); err == nil {
 			switch r.IntN(3) {
 			case 0:

@@ -82,7 +82,7 @@ func TestHoldAllStopsEveryKeyUntilItsInstant(t *testing.T) {
 		l := drive(t, tokenBucket(1, time.Second))
 		require.Equal(t, 1, l.drain("line"))
 		early := waits(t.Context(), l, "line") // due in a second
-		impatient := l.send(ask{Key: "line", MaxWait: new(2 * time.Second)})
+		impatient := l.send(ask{Key: "line", MaxWait: ptr(2 * time.Second)})
 		l.holdAll(time.Minute)
 		l.check()
 		synctest.Wait()
@@ -154,7 +154,7 @@ func TestAHoldOfNoKeyHoldsTheRequestsOfEachHost(t *testing.T) {
 			l := drive(t, tokenBucket(1, time.Second, hosted()))
 			requireGranted(t, l.send(ask{Host: "a"}), 0)
 			patient := l.send(ask{Host: "a"})
-			impatient := l.send(ask{Host: "a", MaxWait: new(3 * time.Second)})
+			impatient := l.send(ask{Host: "a", MaxWait: ptr(3 * time.Second)})
 			l.hold("", held)
 			synctest.Wait()
 			requireRejected(t, impatient, 0, bucket.ReasonHeld)
@@ -205,7 +205,7 @@ func TestHoldGrantsNoRequestOfItsKey(t *testing.T) {
 			}()
 			synctest.Wait()
 		}
-		acquire(map[string]int64{"first": 1, "second": 2}, new(2*time.Second)) // it bars the second limit
+		acquire(map[string]int64{"first": 1, "second": 2}, ptr(2*time.Second)) // it bars the second limit
 		acquire(map[string]int64{"first": 0, "second": 1}, nil)                // which could pay this one
 		l.hold("k", time.Minute)
 		synctest.Wait()

@@ -55,7 +55,7 @@ func TestKeysAreForgottenWhileAnotherIsNot(t *testing.T) {
 			if name == "held" {
 				l.hold("stays", 24*time.Hour)
 			}
-			_, err := l.acquire(t.Context(), ask{Key: "stays", Cost: 1, MaxWait: new(time.Duration(0))})
+			_, err := l.acquire(t.Context(), ask{Key: "stays", Cost: 1, MaxWait: ptr(time.Duration(0))})
 			require.Equal(t, name == "held", err != nil)
 			sleep(3 * time.Second)
 			for i := range 1000 {

@@ -447,7 +447,8 @@ func (l *driven) drain(key string) (n int) {
 // requireRejection returns why a request was rejected.
 func requireRejection(t testing.TB, err error) *rejection {
 	t.Helper()
-	r, ok := errors.AsType[*rejection](err)
+	var r *rejection
+	ok := errors.As(err, &r)
 	require.True(t, ok, "%v is no rejection", err)
 	return r
 }

@@ -411,7 +411,7 @@ func (x *modelRun) arrive(now meter.Instant) {
 	ctx, cancel := context.WithCancel(x.Context())
 	if x.r.IntN(3) == 0 {
 		w.bounds.Expiry = now + x.r.Int64N(1<<x.r.IntN(35))
-		asked.MaxWait = new(time.Duration(w.bounds.Expiry - now))
+		asked.MaxWait = ptr(time.Duration(w.bounds.Expiry - now))
 	}
 	if x.r.IntN(4) == 0 {
 		w.bounds.Deadline = now + 1 + x.r.Int64N(1<<x.r.IntN(35))
@@ -427,7 +427,8 @@ func (x *modelRun) enter(ctx context.Context, w *modelWaiter, asked ask) {
 	go func() {
 		g, err := x.l.acquire(ctx, asked)
 		f := fate{at: x.now()}
-		if r, ok := errors.AsType[*rejection](err); ok {
+		var r *rejection
+		if errors.As(err, &r) {
 			f.reason, f.wait = r.Reason, r.Wait
 		} else {
 			f.ended = err != nil

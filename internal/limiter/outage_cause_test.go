@@ -24,7 +24,7 @@ func (obedient) Lease(ctx context.Context, _ []store.Ask) ([]store.Lease, error)
 func TestAStoreThatReturnsAtTheEndOfTheContextDidNotRespond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := drive(t, tokenBucket(10, time.Second, shared(obedient{})))
-		r := l.send(ask{MaxWait: new(time.Second)})
+		r := l.send(ask{MaxWait: ptr(time.Second)})
 		sleep(250 * ms)
 		requireRejected(t, r, 250*ms, bucket.ReasonStore)
 		require.ErrorContains(t, r.err, "throttle: no response from the store within 250ms")
@@ -63,7 +63,7 @@ func TestTheDeadlineOfACallIsNotThatOfTheRequest(t *testing.T) {
 		for _, key := range []string{"a", ""} { // of one budget, and of the store
 			synctest.Test(t, func(t *testing.T) {
 				l := drive(t, tokenBucket(10, time.Second, shared(&part{Store: store.NewMemory(), key: key, err: cause})))
-				r := l.send(ask{Key: "a", MaxWait: new(time.Second)})
+				r := l.send(ask{Key: "a", MaxWait: ptr(time.Second)})
 				sleep(ms)
 				requireRejected(t, r, 0, bucket.ReasonStore)
 				require.NotErrorIs(t, r.err, context.DeadlineExceeded)
@@ -99,7 +99,7 @@ func TestAnOutageIsForgottenWhenNoCallWasMadeForLong(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &part{Store: store.NewMemory(), key: key, err: errDown}
 				l := drive(t, tokenBucket(10, time.Second, shared(s)))
-				asked := ask{Key: "a", MaxWait: new(time.Duration(0))}
+				asked := ask{Key: "a", MaxWait: ptr(time.Duration(0))}
 				requireRejectedFor(t, l.send(asked), 0, errDown)
 				s.err = nil
 				sleep(after)
@@ -117,11 +117,11 @@ func TestAnOutageIsNotForgottenWhileCallsHang(t *testing.T) {
 			hangs := make(chan struct{})
 			s.set(nil, hangs)
 			for _, key := range keys {
-				l.send(ask{Key: key, MaxWait: new(time.Duration(0))})
+				l.send(ask{Key: key, MaxWait: ptr(time.Duration(0))})
 			}
 			sleep(10 * time.Second)
 			for range 3 {
-				r := l.send(ask{Key: "a", MaxWait: new(time.Duration(0))})
+				r := l.send(ask{Key: "a", MaxWait: ptr(time.Duration(0))})
 				requireRejected(t, r, 10*time.Second, bucket.ReasonStore)
 			}
 			close(hangs)

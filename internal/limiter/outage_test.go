@@ -33,9 +33,9 @@ func TestRequestsWaitForTheGraceOfAnOutage(t *testing.T) {
 		l := drive(t, tokenBucket(10, time.Second, shared(s)))
 		s.set(errDown, nil)
 		patient := l.send(ask{})
-		short := l.send(ask{MaxWait: new(3*time.Second - 1)})
-		just := l.send(ask{MaxWait: new(3*time.Second + ms)})
-		long := l.send(ask{MaxWait: new(3*time.Second + 2*ms)})
+		short := l.send(ask{MaxWait: ptr(3*time.Second - 1)})
+		just := l.send(ask{MaxWait: ptr(3*time.Second + ms)})
+		long := l.send(ask{MaxWait: ptr(3*time.Second + 2*ms)})
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second+ms)
 		defer cancel()
 		late := l.sendUnder(ctx, ask{})
@@ -96,7 +96,7 @@ func TestRequestsAreGrantedWhenTheStoreIsReachableAgain(t *testing.T) {
 func TestAStoreThatPanicsIsUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := drive(t, tokenBucket(10, time.Second, shared(panicking{})))
-		r := l.send(ask{MaxWait: new(time.Second)})
+		r := l.send(ask{MaxWait: ptr(time.Second)})
 		sleep(time.Minute)
 		require.True(t, r.done)
 		require.ErrorContains(t, r.err, "the store panicked: broken")
@@ -112,8 +112,8 @@ func TestDeadlinesHoldWhileTheStoreHangs(t *testing.T) {
 		l := drive(t, tokenBucket(10, time.Second, shared(s)))
 		hangs := make(chan struct{})
 		s.set(nil, hangs)
-		before := l.send(ask{MaxWait: new(100 * ms)}) // may wait for the response
-		after := l.send(ask{MaxWait: new(300 * ms)})
+		before := l.send(ask{MaxWait: ptr(100 * ms)}) // may wait for the response
+		after := l.send(ask{MaxWait: ptr(300 * ms)})
 		patient := l.send(ask{})
 		sleep(250*ms - 1)
 		require.False(t, after.done)
@@ -139,7 +139,7 @@ func TestAnOvertakenRequestIsRejectedOnceItNeedsAnUnreachableStore(t *testing.T)
 		l := drive(t, tokenBucket(100, time.Second, withBurst(2), shared(s, leaseAhead(0))))
 		l.send(ask{Key: "a", Cost: 2})
 		sleep(2 * ms)
-		waits := l.send(ask{Key: "a", Cost: 2, MaxWait: new(500 * ms)})
+		waits := l.send(ask{Key: "a", Cost: 2, MaxWait: ptr(500 * ms)})
 		sleep(3 * ms) // the store has promised its tokens for 11 and 21 ms
 		s.set(errDown, nil)
 		l.send(ask{Key: "b"})
@@ -160,7 +160,7 @@ func TestARequestWhoseStoreIsNotAskedYetIsRejectedAsAnOutageBegins(t *testing.T)
 		s.set(errDown, nil)
 		var all []*request
 		for _, key := range []string{"a", "b", "c"} {
-			all = append(all, l.send(ask{Key: key, MaxWait: new(time.Second)}))
+			all = append(all, l.send(ask{Key: key, MaxWait: ptr(time.Second)}))
 		}
 		sleep(ms)
 		for _, r := range all {
@@ -222,7 +222,7 @@ func TestPassLetsAllRequestsPassAfterTheGrace(t *testing.T) {
 		require.Equal(t, uint64(101), l.StoreStates()[0].Counts.Alone)
 		s.set(nil, nil)
 		sleep(time.Second)
-		one, other := l.send(ask{}), l.send(ask{MaxWait: new(time.Minute)})
+		one, other := l.send(ask{}), l.send(ask{MaxWait: ptr(time.Minute)})
 		sleep(4 * ms)
 		require.True(t, one.done)
 		require.NoError(t, one.err, "what passed is not owed")
@@ -325,9 +325,9 @@ func TestOutageOfOneKeyIsThatOfItsRequestsAlone(t *testing.T) {
 		s := &part{Store: store.NewMemory(), key: "a", err: errDown}
 		l := drive(t, tokenBucket(1000, time.Second, shared(s)))
 		waits := l.send(ask{Key: "a"})
-		requireRejectedFor(t, l.send(ask{Key: "a", MaxWait: new(time.Second)}), 0, errDown)
+		requireRejectedFor(t, l.send(ask{Key: "a", MaxWait: ptr(time.Second)}), 0, errDown)
 		for range 40 {
-			b := l.send(ask{Key: "b", MaxWait: new(time.Second)})
+			b := l.send(ask{Key: "b", MaxWait: ptr(time.Second)})
 			sleep(100 * ms)
 			require.NoError(t, b.err)
 			require.True(t, b.done)

@@ -50,7 +50,7 @@ func benchmarkCheck(b *testing.B, kind string, limit rule, n, families int, tigh
 		n = families
 	}
 	for i := range n {
-		w := l.waiter(ask{MaxWait: new(10_000 * time.Hour)})
+		w := l.waiter(ask{MaxWait: ptr(10_000 * time.Hour)})
 		if tight {
 			w.MaxWait = time.Duration(i+3000) * time.Millisecond
 		}

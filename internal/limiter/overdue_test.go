@@ -75,8 +75,8 @@ func TestAChangeRejectsAtTheExactBound(t *testing.T) {
 		just, stop := context.WithTimeout(t.Context(), 4*time.Second+1)
 		defer stop()
 		first, second := l.sendUnder(late, ask{}), l.sendUnder(just, ask{})
-		third := l.send(ask{MaxWait: new(4 * time.Second)})
-		fourth := l.send(ask{MaxWait: new(6*time.Second - 1)})
+		third := l.send(ask{MaxWait: ptr(4 * time.Second)})
+		fourth := l.send(ask{MaxWait: ptr(6*time.Second - 1)})
 		l.setRate("bucket", 1, 2*time.Second)
 		synctest.Wait()
 		requireRejected(t, first, 0, bucket.ReasonDeadline)
@@ -91,7 +91,7 @@ func TestCheckingFreesTheLockBetweenPieces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := drive(t, slidingWindow(1, time.Second, named("window")))
 		for i := range 100 {
-			l.send(ask{MaxWait: new(time.Duration(i) * time.Second)})
+			l.send(ask{MaxWait: ptr(time.Duration(i) * time.Second)})
 		}
 		pauses := 0
 		l.SetChecks(10, func() { pauses++ })
@@ -156,7 +156,7 @@ func TestATryBeforeALateTimerRejectsAllThatAreTooLate(t *testing.T) {
 		requireSent(ask{Key: "a"})
 		dear := requireSent(ask{Key: "a"})
 		for range 4 {
-			requireSent(ask{Key: "a", MaxWait: new(10 * time.Second)})
+			requireSent(ask{Key: "a", MaxWait: ptr(10 * time.Second)})
 		}
 		require.NoError(t, dear.settle("bucket", 100)) // when its ghost is granted, the others are too late
 		sleep(sec - 1)

@@ -97,7 +97,7 @@ func TestNoRequestPassesOneThatIsStopped(t *testing.T) {
 		l := drive(t, tokenBucket(1, time.Second, withInitial(1), withBurst(3), named("a")), tokenBucket(100, time.Second, named("b")))
 		both := l.send(ask{Cost: 3})
 		only := map[string]int64{"a": 1, "b": 0}
-		rejected := requireRejected(t, l.send(ask{Costs: only, MaxWait: new(time.Duration(0))}), 0, bucket.ReasonNoTokens)
+		rejected := requireRejected(t, l.send(ask{Costs: only, MaxWait: ptr(time.Duration(0))}), 0, bucket.ReasonNoTokens)
 		require.Equal(t, 3*time.Second, rejected.Wait, "what the other costs is paid before")
 		one, low := l.send(ask{Costs: only}), l.send(ask{Costs: only, Priority: -1})
 		high := l.send(ask{Costs: only, Priority: 1})
@@ -136,7 +136,7 @@ func TestRequestNoLongerBarredIsChargedAsOfNow(t *testing.T) {
 		require.False(t, barred.done)
 		l.send(ask{Costs: map[string]int64{"a": 0, "b": 1, "c": 1}, Priority: 1})
 		requireGranted(t, barred, 2*time.Second)
-		requireRejected(t, l.send(ask{Costs: map[string]int64{"a": 10, "b": 0, "c": 0}, MaxWait: new(time.Duration(0))}), 2*time.Second, bucket.ReasonNoTokens)
+		requireRejected(t, l.send(ask{Costs: map[string]int64{"a": 10, "b": 0, "c": 0}, MaxWait: ptr(time.Duration(0))}), 2*time.Second, bucket.ReasonNoTokens)
 	})
 }
 
@@ -153,8 +153,8 @@ func TestARejectionLeavesAllBalances(t *testing.T) {
 		before := tokens()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		requireRejected(t, l.send(ask{Cost: 1, MaxWait: new(time.Duration(0))}), 0, bucket.ReasonNoTokens)
-		requireRejected(t, l.send(ask{Cost: 1, MaxWait: new(time.Second)}), 0, bucket.ReasonMaxWait)
+		requireRejected(t, l.send(ask{Cost: 1, MaxWait: ptr(time.Duration(0))}), 0, bucket.ReasonNoTokens)
+		requireRejected(t, l.send(ask{Cost: 1, MaxWait: ptr(time.Second)}), 0, bucket.ReasonMaxWait)
 		requireRejected(t, l.sendUnder(ctx, ask{Cost: 1}), 0, bucket.ReasonDeadline)
 		requireRejected(t, l.send(ask{Cost: 2}), 0, bucket.ReasonCost)
 		requireRejected(t, l.send(ask{Cost: -1}), 0, bucket.ReasonCost)
@@ -164,7 +164,7 @@ func TestARejectionLeavesAllBalances(t *testing.T) {
 		waits.cancel(nil)
 		synctest.Wait()
 		l.hold("", time.Minute)
-		requireRejected(t, l.send(ask{Costs: map[string]int64{"e": 0}, Cost: 1, MaxWait: new(time.Second)}), 0, bucket.ReasonHeld)
+		requireRejected(t, l.send(ask{Costs: map[string]int64{"e": 0}, Cost: 1, MaxWait: ptr(time.Second)}), 0, bucket.ReasonHeld)
 		require.Equal(t, before, tokens())
 		require.Equal(t, [bucket.Reasons]uint64{bucket.ReasonNoTokens: 1, bucket.ReasonMaxWait: 1, bucket.ReasonDeadline: 1, bucket.ReasonQueueFull: 1, bucket.ReasonCost: 2, bucket.ReasonHeld: 1}, l.counts().Refused)
 	})
@@ -180,12 +180,13 @@ func TestNoRequestIsGrantedBeforeItsPlan(t *testing.T) {
 			var least []time.Duration
 			for range 100 {
 				asked := ask{Cost: 1 + r.Int64N(2)}
-				rejected := l.send(ask{Cost: asked.Cost, MaxWait: new(time.Duration(0))})
+				rejected := l.send(ask{Cost: asked.Cost, MaxWait: ptr(time.Duration(0))})
 				now := l.now()
 				if rejected.err == nil {
 					continue
 				}
-				rejection, _ := errors.AsType[*rejection](rejected.err)
+				var rejection *rejection
+				_ = errors.As(rejected.err, &rejection)
 				least = append(least, now+rejection.Wait)
 				all = append(all, l.send(asked))
 				sleep(time.Duration(r.Int64N(int64(time.Second))))
@@ -206,7 +207,7 @@ func TestAPlanCountsNoMoreThanABucketHolds(t *testing.T) {
 		l.hold("k", 105*time.Second)
 		first := l.send(asked)
 		sleep(100 * time.Second)
-		asked.MaxWait = new(time.Duration(0))
+		asked.MaxWait = ptr(time.Duration(0))
 		rejected := requireRejected(t, l.send(asked), 100*time.Second, bucket.ReasonNoTokens)
 		require.Equal(t, 10*time.Second, rejected.Wait)
 		require.Equal(t, "all", rejected.Limit.Name)
@@ -218,7 +219,7 @@ func TestAPlanCountsNoMoreThanABucketHolds(t *testing.T) {
 func TestOfEqualWaitsTheFirstLimitIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := drive(t, tokenBucket(1, time.Second, withInitial(0), named("a")), tokenBucket(1, time.Second, withInitial(0), named("b")))
-		require.Equal(t, "a", requireRejected(t, l.send(ask{MaxWait: new(time.Duration(0))}), 0, bucket.ReasonNoTokens).Limit.Name)
+		require.Equal(t, "a", requireRejected(t, l.send(ask{MaxWait: ptr(time.Duration(0))}), 0, bucket.ReasonNoTokens).Limit.Name)
 		waits := l.send(ask{})
 		sleep(time.Second)
 		requireGranted(t, waits, time.Second)
@@ -237,6 +238,6 @@ func TestARequestThatIsBarredNoMoreIsChargedAsOfNow(t *testing.T) {
 		bars.cancel(nil)
 		synctest.Wait()
 		requireGranted(t, barred, 2*time.Second)
-		requireRejected(t, l.send(ask{Costs: map[string]int64{"a": 10, "b": 0}, MaxWait: new(time.Duration(0))}), 2*time.Second, bucket.ReasonNoTokens)
+		requireRejected(t, l.send(ask{Costs: map[string]int64{"a": 10, "b": 0}, MaxWait: ptr(time.Duration(0))}), 2*time.Second, bucket.ReasonNoTokens)
 	})
 }

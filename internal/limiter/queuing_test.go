@@ -42,7 +42,7 @@ func TestRequestsWaitForTheTurnOfACallAsLongAsTheyMay(t *testing.T) {
 		s := &crowded{Store: store.NewMemory(), turn: make(chan struct{})}
 		l := drive(t, tokenBucket(10, time.Second, shared(s)))
 		s.queuing.Store(true)
-		impatient, patient := l.send(ask{MaxWait: new(100 * ms)}), l.send(ask{MaxWait: new(2 * time.Second)})
+		impatient, patient := l.send(ask{MaxWait: ptr(100 * ms)}), l.send(ask{MaxWait: ptr(2 * time.Second)})
 		ctx, cancel := context.WithTimeout(t.Context(), 700*ms)
 		defer cancel()
 		late, any := l.sendUnder(ctx, ask{}), l.send(ask{})
@@ -66,7 +66,7 @@ func TestRequestsWaitForTheTurnOfACallAsLongAsTheyMay(t *testing.T) {
 
 		sleep(time.Minute)
 		s.queuing.Store(true)
-		last := l.send(ask{Key: "another", MaxWait: new(time.Second)})
+		last := l.send(ask{Key: "another", MaxWait: ptr(time.Second)})
 		sleep(500*ms - 1)
 		s.queuing.Store(false)
 		require.NoError(t, l.StoreStates()[0].Err)

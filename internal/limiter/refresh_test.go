@@ -89,7 +89,8 @@ func TestRefreshRejectsCostsAboveTheNewBurst(t *testing.T) {
 		synctest.Wait()
 		x.set("k", 4, sec)
 		require.NoError(t, l.refresh("bucket"))
-		r, ok := errors.AsType[*rejection](<-rejected)
+		var r *rejection
+		ok := errors.As(<-rejected, &r)
 		require.True(t, ok)
 		require.Equal(t, bucket.ReasonCost, r.Reason)
 		require.Zero(t, time.Since(start))

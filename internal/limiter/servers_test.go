@@ -97,10 +97,10 @@ func deadlinesOfManyFamilies(t *testing.T, before bool) {
 	for _, family := range []uint64{0, families - 1, families} { // with other waiters or without
 		rejection := requireRejected(t, l.sendBy(soon, family, ask{Cost: 1}), 0, bucket.ReasonDeadline)
 		require.Equal(t, (families+1)*time.Second, rejection.Wait)
-		rejection = requireRejected(t, l.sendBy(ctx, family, ask{Cost: 1, MaxWait: new(families * time.Second)}), 0, bucket.ReasonMaxWait)
+		rejection = requireRejected(t, l.sendBy(ctx, family, ask{Cost: 1, MaxWait: ptr(families * time.Second)}), 0, bucket.ReasonMaxWait)
 		require.Equal(t, (families+1)*time.Second, rejection.Wait)
 	}
-	late := l.sendBy(ctx, families, ask{Cost: 1, MaxWait: new((families + 1) * time.Second)})
+	late := l.sendBy(ctx, families, ask{Cost: 1, MaxWait: ptr((families + 1) * time.Second)})
 	sleep((families + 1) * time.Second)
 	requireGranted(t, late, (families+1)*time.Second)
 	cancel()

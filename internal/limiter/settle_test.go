@@ -72,7 +72,7 @@ func TestADebtIsOwedThoughTheBucketWasEvictedMeanwhile(t *testing.T) {
 		_, err = l.acquire(t.Context(), ask{Key: "b", Cost: 1})
 		require.NoError(t, err)
 		require.NoError(t, g.settle("bucket", 160))
-		_, err = l.acquire(t.Context(), ask{Key: "a", Cost: 100, MaxWait: new(time.Duration(0))})
+		_, err = l.acquire(t.Context(), ask{Key: "a", Cost: 100, MaxWait: ptr(time.Duration(0))})
 		assert.ErrorIs(t, err, errRejected)
 	})
 }

@@ -94,7 +94,7 @@ func (x *severalRun) enter(patient bool) {
 	ctx, cancel := context.WithCancel(x.Context())
 	if !patient {
 		if x.r.IntN(4) == 0 {
-			e.asked.MaxWait = new(time.Duration(x.r.Int64N(int64(20 * time.Second))))
+			e.asked.MaxWait = ptr(time.Duration(x.r.Int64N(int64(20 * time.Second))))
 		}
 		if x.r.IntN(4) == 0 {
 			ctx, cancel = context.WithTimeout(ctx, time.Duration(x.r.Int64N(int64(20*time.Second))))

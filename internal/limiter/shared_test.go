@@ -166,7 +166,7 @@ func TestLimitersShareABudget(t *testing.T) {
 		for _, r := range all {
 			require.True(t, r.done)
 		}
-		late := a.send(ask{MaxWait: new(80 * ms)})
+		late := a.send(ask{MaxWait: ptr(80 * ms)})
 		sleep(10 * ms)
 		requireRejected(t, late, 21*ms, bucket.ReasonMaxWait)
 		a.check()
@@ -243,7 +243,7 @@ func TestHoldReachesAllProcesses(t *testing.T) {
 		a.hold("", time.Minute)
 		sleep(10 * ms)
 		r := b.send(ask{})
-		rejected := b.send(ask{MaxWait: new(time.Second)})
+		rejected := b.send(ask{MaxWait: ptr(time.Second)})
 		sleep(2 * ms)
 		require.False(t, r.done)
 		requireRejected(t, rejected, 12*ms, bucket.ReasonHeld)
@@ -377,7 +377,7 @@ func TestHundredsOfRequestsAreRejectedAsTheStoreDelaysThem(t *testing.T) {
 		sleep(10 * ms)
 		other.hold("", time.Minute)
 		sleep(10 * ms)
-		waits := l.sendMany(300, ask{MaxWait: new(time.Second)})
+		waits := l.sendMany(300, ask{MaxWait: ptr(time.Second)})
 		sleep(2 * ms) // the response reports the hold
 		for _, r := range waits {
 			requireRejected(t, r, 22*ms, bucket.ReasonHeld)
@@ -385,7 +385,7 @@ func TestHundredsOfRequestsAreRejectedAsTheStoreDelaysThem(t *testing.T) {
 		sleep(time.Minute)
 		other.send(ask{Cost: 990})
 		sleep(10 * ms)
-		waits = drive(t, limit).sendMany(300, ask{MaxWait: new(time.Second)})
+		waits = drive(t, limit).sendMany(300, ask{MaxWait: ptr(time.Second)})
 		sleep(2 * ms) // by its first response, nothing is left
 		for _, r := range waits[20:] {
 			requireRejected(t, r, 2*ms, bucket.ReasonMaxWait)

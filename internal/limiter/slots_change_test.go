@@ -64,7 +64,8 @@ func (x *slotRun) set(n int64) {
 func (x *slotRun) view() view { return x.l.views()[0] }
 
 func (x *slotRun) reasonOf(i int) bucket.Reason {
-	r, ok := errors.AsType[*rejection](x.errs[i])
+	var r *rejection
+	ok := errors.As(x.errs[i], &r)
 	require.True(x, ok, "request %d: %v", i, x.errs[i])
 	return r.Reason
 }
@@ -137,7 +138,8 @@ func TestFewerSlotsRejectWhatCanNeverFit(t *testing.T) {
 		x.set(2)
 		require.Equal(t, sec, x.ended()[large])
 		require.Equal(t, bucket.ReasonCost, x.reasonOf(large))
-		r, _ := errors.AsType[*rejection](x.errs[large])
+		var r *rejection
+		_ = errors.As(x.errs[large], &r)
 		require.Equal(t, never, r.Wait)
 		require.Equal(t, time.Duration(-1), x.ended()[small], "4 are in flight")
 		late := x.take(3, 0)
@@ -191,7 +193,7 @@ func TestSlotsOfEveryKeyChange(t *testing.T) {
 	l := drive(t, inFlight(10, withFraction(0.5)))
 	take := func(key string) (n int) {
 		for {
-			_, err := l.acquire(t.Context(), ask{Key: key, MaxWait: new(time.Duration(0))})
+			_, err := l.acquire(t.Context(), ask{Key: key, MaxWait: ptr(time.Duration(0))})
 			if err != nil {
 				require.ErrorIs(t, err, errRejected)
 				return n

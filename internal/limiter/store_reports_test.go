@@ -69,7 +69,7 @@ func TestStoresReportLatencyOutagesAndRulesThatDiffer(t *testing.T) {
 		require.EqualValues(t, st.Counts.Ok, st.Latency.Counts[1], "of 2 ms")
 		require.Equal(t, time.Duration(st.Counts.Ok)*2*ms, st.Latency.Sum)
 		s.set(errDown, nil)
-		l.send(ask{Cost: 5, MaxWait: new(time.Second)})
+		l.send(ask{Cost: 5, MaxWait: ptr(time.Second)})
 		sleep(time.Second)
 		require.EqualValues(t, 1, l.StoreStates()[0].Counts.Outages)
 		require.Zero(t, strict.StoreStates()[0].Counts.Differs)

@@ -76,7 +76,7 @@ func TestNewRateReachesAllWaiters(t *testing.T) {
 }
 
 func TestRequestThatCannotBeServedInTimeIsRejectedImmediately(t *testing.T) {
-	wait := new(10 * time.Second)
+	wait := ptr(10 * time.Second)
 	for name, change := range map[string]func(*driven) bucket.Reason{
 		"slower": func(l *driven) bucket.Reason {
 			l.setRate("bucket", 1, time.Minute)
@@ -188,13 +188,13 @@ func TestMaxWaitIsKeptToTheNanosecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := drive(t, empty(3, withBurst(1))) // the first at 333,333,334 ns
 		const due = 333_333_334
-		short := requireRejected(t, l.send(ask{Cost: 1, MaxWait: new(time.Duration(due - 1))}), 0, bucket.ReasonMaxWait)
+		short := requireRejected(t, l.send(ask{Cost: 1, MaxWait: ptr(time.Duration(due - 1))}), 0, bucket.ReasonMaxWait)
 		require.Equal(t, time.Duration(due), short.Wait)
 		require.Equal(t, time.Duration(due-1), short.Patience)
-		none := requireRejected(t, l.send(ask{Cost: 1, MaxWait: new(time.Duration(-1))}), 0, bucket.ReasonNoTokens)
+		none := requireRejected(t, l.send(ask{Cost: 1, MaxWait: ptr(time.Duration(-1))}), 0, bucket.ReasonNoTokens)
 		require.Equal(t, time.Duration(due), none.Wait)
-		enough := l.send(ask{Cost: 1, MaxWait: new(time.Duration(due))})
-		second := requireRejected(t, l.send(ask{Cost: 1, MaxWait: new(time.Duration(due))}), 0, bucket.ReasonMaxWait)
+		enough := l.send(ask{Cost: 1, MaxWait: ptr(time.Duration(due))})
+		second := requireRejected(t, l.send(ask{Cost: 1, MaxWait: ptr(time.Duration(due))}), 0, bucket.ReasonMaxWait)
 		require.Equal(t, time.Duration(666_666_667), second.Wait)
 		sleep(time.Second)
 		requireGranted(t, enough, due)
@@ -226,7 +226,7 @@ func TestAnOvertakenRequestIsRejectedWhenItsMaxWaitEnds(t *testing.T) {
 		sleep(time.Hour)
 		l.try(ask{})
 		began := l.now()
-		patient := l.send(ask{Cost: 1, MaxWait: new(time.Second)})
+		patient := l.send(ask{Cost: 1, MaxWait: ptr(time.Second)})
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second+1)
 		defer cancel()
 		under := l.sendUnder(ctx, ask{Cost: 1})

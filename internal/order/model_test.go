@@ -111,7 +111,8 @@ func newModelRun(t testing.TB, r *rand.Rand, fair bool) *modelRun {
 	x := &modelRun{world: &world{TB: t}, r: r, ids: make(map[*Waiter]int)}
 	f := aFake(r)
 	x.p = x.point(f)
-	x.m = &model{payer: new(*f)}
+	own := *f
+	x.m = &model{payer: &own}
 	if fair {
 		x.p.Fair, x.names, x.m.turns = true, 1+r.IntN(5), newModelTurns()
 	}

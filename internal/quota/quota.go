@@ -187,7 +187,8 @@ func (q *quota) unitName() string {
 func (q *quota) describe(c *Claim) (left int64) {
 	q.covered, q.counted, q.reserve = c.Covered, c.Counted, min(max(c.Reserve, 0), meter.MaxCount)
 	if q.unitName() != c.Unit {
-		q.unit = new(strings.Clone(c.Unit))
+		unit := strings.Clone(c.Unit)
+		q.unit = &unit
 	}
 	left, other := q.resize(c)
 	if other {

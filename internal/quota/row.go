@@ -103,7 +103,8 @@ func (r *row) wait(now meter.Instant, backoff int64) int64 {
 // copied returns a row that stays as it is when this one changes.
 func (r row) copied() row {
 	if r.closures != nil {
-		r.closures = new(*r.closures)
+		own := *r.closures
+		r.closures = &own
 	}
 	return r
 }

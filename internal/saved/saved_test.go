@@ -23,8 +23,8 @@ func fill(r *rand.Rand, v reflect.Value) {
 	}
 	switch v.Kind() {
 	case reflect.Struct:
-		for _, field := range v.Fields() {
-			fill(r, field)
+		for i := range v.NumField() {
+			fill(r, v.Field(i))
 		}
 	case reflect.Array:
 		for i := range v.Len() {

@@ -390,7 +390,8 @@ func TestLowRateRejectsNoRequestInAdvance(t *testing.T) {
 	}
 	refused := func(t *testing.T, o *observed, ctx context.Context) *throttle.Rejection {
 		_, err := o.RoundTrip(get(t, ctx, "http://api.example.com/items"))
-		r, ok := errors.AsType[*throttle.Rejection](err)
+		var r *throttle.Rejection
+		ok := errors.As(err, &r)
 		require.True(t, ok, "%v", err)
 		return r
 	}

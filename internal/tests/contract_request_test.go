@@ -50,7 +50,8 @@ func (x *exchange) note(format string, args ...any) {
 // noteError notes what programs ask an error; its text may differ.
 func (x *exchange) noteError(what string, err error) {
 	x.Helper()
-	timeout, _ := errors.AsType[net.Error](err)
+	var timeout net.Error
+	_ = errors.As(err, &timeout)
 	is := map[string]bool{
 		"error": err != nil, "canceled": errors.Is(err, context.Canceled), "deadline": errors.Is(err, context.DeadlineExceeded),
 		"timeout": timeout != nil && timeout.Timeout(), "cause": errors.Is(err, errContract),
@@ -393,7 +394,8 @@ func TestUnsentRequestsAreClosedAndUntouched(t *testing.T) {
 func (c *refusalCase) check(t *testing.T, err error) {
 	t.Helper()
 	require.Error(t, err)
-	rejection, ok := errors.AsType[*throttle.Rejection](err)
+	var rejection *throttle.Rejection
+	ok := errors.As(err, &rejection)
 	require.Equal(t, c.reason != 0, ok)
 	require.Equal(t, c.reason != 0, errors.Is(err, throttle.ErrThrottled))
 	if ok {
@@ -416,7 +418,8 @@ func TestErrorsSurviveTheClient(t *testing.T) {
 					}
 					_, err := (&http.Client{Transport: r.tr, Timeout: timeout}).Do(r.req)
 					c.check(t, err)
-					wrapped, ok := errors.AsType[*url.Error](err)
+					var wrapped *url.Error
+					ok := errors.As(err, &wrapped)
 					require.True(t, ok)
 					require.Equal(t, c.is == context.DeadlineExceeded, wrapped.Timeout())
 					require.EqualValues(t, 1, r.body.closed.Load())
@@ -437,7 +440,8 @@ func TestTimeoutOfTheClientInLineIsATimeout(t *testing.T) {
 				prepare(r)
 				_, err := (&http.Client{Transport: r.tr, Timeout: 2 * time.Second}).Do(r.req)
 				require.ErrorIs(t, err, context.DeadlineExceeded)
-				wrapped, ok := errors.AsType[*url.Error](err)
+				var wrapped *url.Error
+				ok := errors.As(err, &wrapped)
 				require.True(t, ok && wrapped.Timeout())
 				require.Equal(t, name == "CantFit", errors.Is(err, throttle.ErrThrottled))
 				require.EqualValues(t, 1, r.body.closed.Load())

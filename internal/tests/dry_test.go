@@ -295,7 +295,7 @@ func TestADryRunCountsAsTheRealOne(t *testing.T) {
 				ctx := throttle.ContextWithPriority(t.Context(), r.IntN(3)-1)
 				ask := throttle.Ask{Key: strconv.Itoa(r.IntN(3)), Cost: 1 + r.Int64N(3)}
 				if r.IntN(3) == 0 {
-					ask.MaxWait = new(time.Duration(r.Int64N(int64(5 * time.Second))))
+					ask.MaxWait = ptr(time.Duration(r.Int64N(int64(5 * time.Second))))
 				}
 				require.NoError(t, dry.Wait(ctx, ask))
 				all.Go(func() { _ = real.Wait(ctx, ask) })

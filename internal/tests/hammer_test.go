@@ -150,7 +150,7 @@ func disturb(ctx context.Context, t *testing.T, l *throttle.Limiter, transport *
 		}
 		_, _ = l.Stats(), transport.Stats()
 	case 5, 6:
-		ask := throttle.Ask{Key: key, Cost: 1 + r.Int64N(5), Priority: r.IntN(3) - 1, MaxWait: new(time.Duration(r.IntN(int(10 * time.Millisecond))))}
+		ask := throttle.Ask{Key: key, Cost: 1 + r.Int64N(5), Priority: r.IntN(3) - 1, MaxWait: ptr(time.Duration(r.IntN(int(10 * time.Millisecond))))}
 		if g, err := l.Acquire(ctx, ask); err == nil {
 			cost := r.Int64N(20)
 			switch r.IntN(3) {

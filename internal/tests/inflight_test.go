@@ -285,7 +285,7 @@ func TestSlotsWithoutHTTP(t *testing.T) {
 		require.NoError(t, err)
 		_, err = l.Acquire(t.Context(), throttle.Ask{Cost: 3})
 		require.NoError(t, err)
-		_, err = l.Acquire(t.Context(), throttle.Ask{Cost: 3, MaxWait: new(time.Second)})
+		_, err = l.Acquire(t.Context(), throttle.Ask{Cost: 3, MaxWait: ptr(time.Second)})
 		var r *throttle.Rejection
 		require.ErrorAs(t, err, &r)
 		assert.Equal(t, "in-flight", r.Limit)
@@ -412,7 +412,8 @@ func TestSlotsThatRestAreNeitherFreeNorInFlight(t *testing.T) {
 		slow, err := acquire("slow", 0)
 		require.NoError(t, err)
 		_, err = acquire("slow", time.Minute-1)
-		rejection, ok := errors.AsType[*throttle.Rejection](err)
+		var rejection *throttle.Rejection
+		ok := errors.As(err, &rejection)
 		require.True(t, ok)
 		assert.Equal(t, throttle.ReasonMaxWait, rejection.Reason)
 		assert.Equal(t, time.Minute, rejection.Wait, "if the request in flight ended now")

@@ -80,10 +80,10 @@ func TestWaitAndTryNeedACostOfZeroInFlight(t *testing.T) {
 
 func TestLearnedLimitsWithoutAMaxHaveNoCapacity(t *testing.T) {
 	for limit, capacity := range map[*throttle.Limit]float64{
-		new(throttle.AdaptiveInFlight(throttle.Concurrency{})):         0,
-		new(throttle.AdaptiveInFlight(throttle.Concurrency{Max: 100})): 100,
-		new(throttle.Adaptive(throttle.AIMD{})):                        0,
-		new(throttle.Adaptive(throttle.AIMD{Max: 100})):                0,
+		ptr(throttle.AdaptiveInFlight(throttle.Concurrency{})):         0,
+		ptr(throttle.AdaptiveInFlight(throttle.Concurrency{Max: 100})): 100,
+		ptr(throttle.Adaptive(throttle.AIMD{})):                        0,
+		ptr(throttle.Adaptive(throttle.AIMD{Max: 100})):                0,
 	} {
 		l := limiterFor(t, throttle.WithLimit(*limit))
 		require.Equal(t, capacity, l.Limits()[0].Capacity)

@@ -276,7 +276,7 @@ func TestMaxWaitOfALimiterIsTheDefaultOfAllThatUseIt(t *testing.T) {
 		ctx := throttle.ContextWithMaxWait(t.Context(), 3*time.Second)
 		_, err = l.Acquire(t.Context(), throttle.Ask{})
 		assert.Equal(t, time.Minute, patience(err))
-		_, err = l.Acquire(ctx, throttle.Ask{MaxWait: new(2 * time.Second)})
+		_, err = l.Acquire(ctx, throttle.Ask{MaxWait: ptr(2 * time.Second)})
 		assert.Equal(t, 3*time.Second, patience(err), "the context comes before the Ask")
 		assert.Equal(t, time.Minute, patience(l.Wait(t.Context(), throttle.Ask{})))
 		assert.Equal(t, 3*time.Second, patience(l.Wait(ctx, throttle.Ask{})))
@@ -465,7 +465,7 @@ func TestAskAndContextHoldForEveryMethod(t *testing.T) {
 				assert.EqualValues(t, 4, cost)
 				ctx = throttle.ContextWithMaxWait(t.Context(), 0)
 				assert.ErrorIs(t, take(l, ctx, throttle.Ask{Cost: 5}), throttle.ErrThrottled)
-				assert.ErrorIs(t, take(l, t.Context(), throttle.Ask{Cost: 5, MaxWait: new(time.Duration(0))}), throttle.ErrThrottled)
+				assert.ErrorIs(t, take(l, t.Context(), throttle.Ask{Cost: 5, MaxWait: ptr(time.Duration(0))}), throttle.ErrThrottled)
 			})
 		})
 	}

@@ -48,7 +48,7 @@ func TestADebtIsOwedThoughTheBucketWasForgottenMeanwhile(t *testing.T) {
 				// 59 more are owed from now on: of a bucket of 100 (5 for Adaptive, none for a Pace) that comes to
 				want := map[string]float64{"bucket": 41, "pace": -59, "adaptive": -54}[name]
 				if _, ok := tokensOf(l, "tpm", key); !ok { // as the next one finds it
-					g, err := l.Acquire(t.Context(), throttle.Ask{Key: key, Cost: 1, MaxWait: new(time.Duration(0))})
+					g, err := l.Acquire(t.Context(), throttle.Ask{Key: key, Cost: 1, MaxWait: ptr(time.Duration(0))})
 					if err == nil {
 						g.Cancel()
 					}

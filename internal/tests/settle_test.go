@@ -136,7 +136,7 @@ func TestDebtRejectsWaitersThatCannotGoInTime(t *testing.T) {
 		require.NoError(t, err)
 		start := time.Now()
 		time.AfterFunc(time.Second, func() { assert.NoError(t, g.Settle("bucket", 16)) })
-		_, err = l.Acquire(t.Context(), throttle.Ask{Cost: 10, MaxWait: new(15 * time.Second)})
+		_, err = l.Acquire(t.Context(), throttle.Ask{Cost: 10, MaxWait: ptr(15 * time.Second)})
 		var r *throttle.Rejection
 		require.ErrorAs(t, err, &r)
 		assert.Equal(t, time.Second, time.Since(start))

@@ -152,18 +152,18 @@ func TestOutagesHaveNames(t *testing.T) {
 func TestSharedWithWhatItDoesNotFitIsAnError(t *testing.T) {
 	s := store.NewMemory()
 	for text, opt := range map[string]throttle.Option{
-		"Shared(nil)":                  throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared(nil))),
-		"a nil *tests.distant": throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared((*distant)(nil)))),
-		"a SharedOption is nil":        throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared(s, nil))),
-		"kind adaptive":                throttle.WithLimit(throttle.Adaptive(throttle.AIMD{}, throttle.Shared(s))),
-		"LeaseAhead(-1ns)":             throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared(s, throttle.LeaseAhead(-1)))),
-		"LeaseAhead(2s)":               throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared(s, throttle.LeaseAhead(2*time.Second)))),
-		"StoreTimeout(0s)":             throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared(s, throttle.StoreTimeout(0)))),
-		"StoreGrace(-1ns)":             throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared(s, throttle.StoreGrace(-1)))),
-		"WithoutStore(3)":              throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared(s, throttle.WithoutStore(3)))),
-		"ExpectProcesses(-1)":          throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared(s, throttle.ExpectProcesses(-1)))),
-		"too large":                    throttle.WithLimit(throttle.TokenBucket(math.MaxInt64, time.Millisecond, throttle.Shared(s))),
-		"cannot be compared":           throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared(uncomparable{s, nil}))),
+		"Shared(nil)":           throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared(nil))),
+		"a nil *tests.distant":  throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared((*distant)(nil)))),
+		"a SharedOption is nil": throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared(s, nil))),
+		"kind adaptive":         throttle.WithLimit(throttle.Adaptive(throttle.AIMD{}, throttle.Shared(s))),
+		"LeaseAhead(-1ns)":      throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared(s, throttle.LeaseAhead(-1)))),
+		"LeaseAhead(2s)":        throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared(s, throttle.LeaseAhead(2*time.Second)))),
+		"StoreTimeout(0s)":      throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared(s, throttle.StoreTimeout(0)))),
+		"StoreGrace(-1ns)":      throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared(s, throttle.StoreGrace(-1)))),
+		"WithoutStore(3)":       throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared(s, throttle.WithoutStore(3)))),
+		"ExpectProcesses(-1)":   throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared(s, throttle.ExpectProcesses(-1)))),
+		"too large":             throttle.WithLimit(throttle.TokenBucket(math.MaxInt64, time.Millisecond, throttle.Shared(s))),
+		"cannot be compared":    throttle.WithLimit(throttle.Pace(1, time.Second, throttle.Shared(uncomparable{s, nil}))),
 	} {
 		_, err := throttle.NewLimiter(opt)
 		require.ErrorContains(t, err, text)

@@ -127,7 +127,7 @@ func TestRestoredEndlessHoldIsAHold(t *testing.T) {
 		}
 		require.NoError(t, l.Restore(snapshotOf(*state)))
 		for _, key := range []string{"k", "other"} {
-			_, err := l.Acquire(context.Background(), throttle.Ask{Key: key, MaxWait: new(time.Duration(0))})
+			_, err := l.Acquire(context.Background(), throttle.Ask{Key: key, MaxWait: ptr(time.Duration(0))})
 			var r *throttle.Rejection
 			require.ErrorAs(t, err, &r)
 			assert.Equal(t, throttle.ReasonHeld, r.Reason)

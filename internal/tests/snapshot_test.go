@@ -403,7 +403,7 @@ func TestOnlySomeLimitsOfASnapshotAreRestored(t *testing.T) {
 	old, err := throttle.NewLimiter(throttle.WithLimit(both...))
 	require.NoError(t, err)
 	require.NoError(t, old.Wait(t.Context(), throttle.Ask{Cost: 3}))
-	state := stateOf(new(old.Snapshot()))
+	state := stateOf(ptr(old.Snapshot()))
 	state.Servers = []saved.Server{{Host: "h", Held: time.Hour}, {Host: "i", Keys: map[string]saved.Key{"b": "k"}, Held: time.Hour}}
 	s := snapshotOf(*state)
 	next, err := throttle.NewLimiter(throttle.WithLimit(both[0]))
@@ -411,7 +411,7 @@ func TestOnlySomeLimitsOfASnapshotAreRestored(t *testing.T) {
 	assert.ErrorContains(t, next.Restore(s), `limit "b"`)
 	require.NoError(t, next.Restore(s.Only("a")))
 	assert.EqualValues(t, 7, tokensLeft(t, next, "a"))
-	assert.Len(t, stateOf(new(s.Only("a"))).Servers, 1)
+	assert.Len(t, stateOf(ptr(s.Only("a"))).Servers, 1)
 	assert.Len(t, stateOf(&s).Buckets, 2, "the Snapshot itself is as it was")
 	assert.WithinDuration(t, time.Now(), s.Only().Taken(), time.Minute)
 }

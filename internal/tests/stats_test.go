@@ -77,7 +77,7 @@ func TestStatsOfLimitsSayWhichOneHeldARequestUp(t *testing.T) {
 			g.Done()
 		}
 		require.Equal(t, "slow", grant.Limit)
-		_, err := l.Acquire(t.Context(), throttle.Ask{MaxWait: new(time.Duration(0))})
+		_, err := l.Acquire(t.Context(), throttle.Ask{MaxWait: ptr(time.Duration(0))})
 		require.ErrorIs(t, err, throttle.ErrThrottled)
 		stats := make(map[string]throttle.LimitStats)
 		for _, s := range l.Limits() {
@@ -296,3 +296,6 @@ func TestWhatIsCountedSeparatelyIsBoundedAndHasAName(t *testing.T) {
 		require.Len(t, shown, 64, "one is also of those that found no room")
 	})
 }
+
+// ptr returns a pointer to a copy of v. (Go 1.26 has new for it.)
+func ptr[T any](v T) *T { return &v }

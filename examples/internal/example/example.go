@@ -32,7 +32,7 @@ func Status(err error) int {
 	if err == nil || errors.Is(err, flag.ErrHelp) {
 		return 0
 	}
-	if _, ok := errors.AsType[usageError](err); ok {
+	if errors.As(err, new(usageError)) {
 		return 2
 	}
 	return 1
