@@ -30,6 +30,15 @@ func tableByName() map[string]*metrics.Metric {
 	return all
 }
 
+// tableWithPools returns those of pools, too.
+func tableWithPools() map[string]*metrics.Metric {
+	all := tableByName()
+	for _, m := range metrics.OfPools() {
+		all[m.PrometheusName()] = m
+	}
+	return all
+}
+
 func TestEveryMetricOfTheTableIsExported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := metricstest.Play(t)
@@ -87,13 +96,13 @@ func TestDocumentsNameEveryMetric(t *testing.T) {
 	assert.Empty(t, docs, "in docs/prometheus.md, and not in the table of metrics")
 }
 
-// labelsOfAll are those of every series: of the Collector, of Prometheus, and of the buckets of a histogram.
-var labelsOfAll = []string{"limiter", "job", "le"}
+// labelsOfAll are those of every series: of the Collectors, of Prometheus, and of the buckets of a histogram.
+var labelsOfAll = []string{"limiter", "pool", "job", "le"}
 
 // usedIn returns the names of the metrics in expressions. Each must be in the table, with the labels that are selected.
 func usedIn(t *testing.T, expressions []string) map[string]bool {
 	t.Helper()
-	table := tableByName()
+	table := tableWithPools()
 	for _, m := range metrics.All() {
 		if name := m.PrometheusName(); m.Kind == metrics.Histogram {
 			table[name+"_bucket"], table[name+"_count"], table[name+"_sum"] = m, m, m
@@ -122,7 +131,7 @@ func TestBoardShowsEveryMetric(t *testing.T) {
 		expressions = append(expressions, v.Definition)
 	}
 	used := usedIn(t, expressions)
-	for name := range tableByName() {
+	for name := range tableWithPools() {
 		assert.True(t, used[name], "grafana/board.json lacks %s", name)
 	}
 }
@@ -134,6 +143,11 @@ var unwatched = map[string][]string{
 		"throttle_in_flight_requests", "throttle_waiting_callers", "throttle_keys", "throttle_keys_max", "throttle_dry_run",
 		"throttle_transport_requests_total", "throttle_grants_undone_total", "throttle_retry_attempts_total", "throttle_retry_budget_max",
 		"throttle_store_processes", "throttle_store_age_seconds",
+	},
+	"no value is wrong by itself, and ThrottlePoolMemberOut reports a member that stays out": {
+		"throttle_pool_moves_total", "throttle_pool_delayed_requests_total", "throttle_pool_waiting_requests", "throttle_pool_in_flight_requests",
+		"throttle_pool_member_held", "throttle_pool_member_failures", "throttle_pool_member_latency_seconds", "throttle_pool_member_requests_total",
+		"throttle_pool_member_in_flight_requests", "throttle_pool_member_waiting_requests",
 	},
 	"ThrottleHeldForLong reports the holds that matter":                {"throttle_holds_total"},
 	"ThrottleLearnedRateHalved reports the changes that matter":        {"throttle_retunes_total"},
@@ -154,7 +168,7 @@ func TestAlertsUseEveryMetricThatNeedsOne(t *testing.T) {
 		}
 	}
 	used := usedIn(t, expressions)
-	table := tableByName()
+	table := tableWithPools()
 	for reason, names := range unwatched {
 		for _, name := range names {
 			assert.Contains(t, table, name, "listed as unwatched")

@@ -106,7 +106,7 @@ func TestPanelsOfTheBoardHaveIDsAndTitlesOfTheirOwn(t *testing.T) {
 		assert.NotEmpty(t, p.Targets, p.Title)
 		ids[p.ID], titles[p.Title] = true, true
 	}
-	assert.Len(t, ids, 32)
+	assert.Len(t, ids, 39)
 }
 
 // Series are those of the tests of promtool: a start, a step for each minute, and how many.
@@ -121,6 +121,12 @@ var alerts = map[string]struct {
 	"ThrottleServerRefusesMany": {"7m",
 		series{`throttle_server_refusals_total{limiter="l"}`: "0x5 60+60x60", `throttle_requests_total{limiter="l", outcome="granted"}`: "0+200x60"},
 		series{`throttle_server_refusals_total{limiter="l"}`: "0x5 10+10x60", `throttle_requests_total{limiter="l", outcome="granted"}`: "0+200x60"}},
+	"ThrottlePoolMemberOut": {"15m",
+		series{`throttle_pool_member_out{pool="p", member="a"}`: "1x60"},
+		series{`throttle_pool_member_out{pool="p", member="a"}`: "1x6 0x60"}},
+	"ThrottlePoolRejects": {"15m",
+		series{`throttle_pool_rejections_total{pool="p", reason="max_wait"}`: "0+2x60", `throttle_pool_requests_total{pool="p", outcome="sent"}`: "0+100x60"},
+		series{`throttle_pool_rejections_total{pool="p", reason="shutdown"}`: "0+2x60", `throttle_pool_requests_total{pool="p", outcome="sent"}`: "0+100x60"}},
 	"ThrottleQueueGrows": {"8m",
 		series{`throttle_waiting_requests{limiter="l", limit="a"}`: "0x5 120+120x60"},
 		series{`throttle_waiting_requests{limiter="l", limit="a"}`: "9000x60"}},
