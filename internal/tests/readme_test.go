@@ -234,10 +234,10 @@ func TestPagesForUsersAreShort(t *testing.T) {
 		prose := program.ReplaceAllString(string(text), "")
 		total += len(strings.Fields(prose))
 		for _, s := range sentence.Split(table.ReplaceAllString(prose, ""), -1) {
-			assert.LessOrEqual(t, len(strings.Fields(s)), 32, "%s: %s", name, s)
+			assert.LessOrEqual(t, len(strings.Fields(s)), 25, "%s: %s", name, s)
 		}
 	}
-	require.LessOrEqual(t, total, 15_750)
+	require.LessOrEqual(t, total, 13_800)
 }
 
 // asFunction makes a file with a function of statements, which may use what the text around them speaks of, and leave unused what
