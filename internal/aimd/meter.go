@@ -23,8 +23,8 @@ type Meter struct {
 // without a conversion of the balance.
 const per = 1e6 * second
 
-// KeepLearned is how long an idle key is remembered if it has learned something.
-const KeepLearned = 3600 * second
+// keepLearned is how long an idle key is remembered if it has learned something.
+const keepLearned = 3600 * second
 
 // New returns the meter of a new key. The configuration must be valid.
 func New(now instant, cfg Config, seed uint64) *Meter {
@@ -207,7 +207,7 @@ func (c *controller) settled(now instant, more float64) {
 }
 
 // Matters counts a request in flight, a pause, a silence and a limit that is dear to touch as what must be kept. What the rate
-// has learned is worth keeping for KeepLearned after the last request. The next probe of a silent server may take windowGap.
+// has learned is worth keeping for keepLearned after the last request. The next probe of a silent server may take windowGap.
 func (m *Meter) Matters(now instant) (must, full instant) {
 	c := &m.control
 	if c.inFlight > 0 {
@@ -219,7 +219,7 @@ func (m *Meter) Matters(now instant) (must, full instant) {
 		must = max(must, c.silence.probeAt+windowGap)
 	}
 	if c.current != c.cfg.Initial || c.ceiling > 0 {
-		full = max(full, meter.AddInstant(m.bucket.AsOf(), KeepLearned))
+		full = max(full, meter.AddInstant(m.bucket.AsOf(), keepLearned))
 	}
 	return must, max(must, full)
 }

@@ -223,7 +223,7 @@ func TestAMeterSaysUntilWhenItMatters(t *testing.T) {
 	assert.GreaterOrEqual(t, fullAt(m), 60*second, "a pause")
 	assert.True(t, needed(m, 60*second))
 	assert.False(t, needed(m, 70*second))
-	assert.GreaterOrEqual(t, fullAt(m), KeepLearned, "a learned rate")
+	assert.GreaterOrEqual(t, fullAt(m), keepLearned, "a learned rate")
 	now = 70 * second
 	for range rowOfDead + 3 {
 		now = max(now, m.control.gate(now)) + second

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"github.com/httpthrottle/throttle/internal/aimd"
 )
 
 // A Config is throttle.Concurrency, which documents it.
@@ -92,6 +94,6 @@ func (c *controller) restore(l Learned) bool {
 	if l.Latency > 0 {
 		c.best = math.Log(l.Latency)
 	}
-	c.change(CauseRestored, max(1, math.Floor(l.N/2)))
+	c.change(aimd.CauseRestored, max(1, math.Floor(l.N/2)))
 	return true
 }

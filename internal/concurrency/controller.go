@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
@@ -320,13 +321,13 @@ func (c *controller) climb() {
 		if last.done > 0 { // that many were fine
 			n = max(n, last.number())
 		}
-		c.change(CauseLatency, min(c.n, n))
+		c.change(aimd.CauseLatency, min(c.n, n))
 		c.restart(0)
 	case c.cruise() < c.n || c.n >= float64(c.cfg.Max): // the ceiling
 		c.mode = cruising
 		c.restart(0)
 	default:
-		c.change(CauseGrowth, 2*c.n)
+		c.change(aimd.CauseGrowth, 2*c.n)
 		c.restart(c.cruise())
 	}
 }
@@ -423,9 +424,9 @@ func (c *controller) move(step float64) {
 	if c.longer = min(most, 1.5*c.longer); math.Abs(step) >= calmStep {
 		c.longer = longAtLeast
 	}
-	why := CauseGrowth
+	why := aimd.CauseGrowth
 	if step < 0 {
-		why = CauseLatency
+		why = aimd.CauseLatency
 	}
 	c.change(why, min(c.n*math.Exp(step), max(c.n+1, usedGrowth*c.high.number())))
 	c.restart(c.cruise() - was)
@@ -436,7 +437,7 @@ func (c *controller) move(step float64) {
 func (c *controller) unused(l *level) {
 	if 2*l.done >= l.sent && !isUnknown(c.best) {
 		if ln, _ := l.log(); ln > c.best+unusedSlow {
-			c.change(CauseLatency, min(c.n, l.number()))
+			c.change(aimd.CauseLatency, min(c.n, l.number()))
 		}
 	}
 	c.restart(0)

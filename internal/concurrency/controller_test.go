@@ -266,7 +266,7 @@ func TestChangesAreReported(t *testing.T) {
 	}
 	assert.Equal(t, []string{"growth 4 to 8", "growth 8 to 16", "growth 16 to 32"}, causes[:3])
 	assert.Less(t, len(causes), 6)
-	assert.Equal(t, aimd.CauseGrowth, CauseGrowth)
+	assert.Equal(t, aimd.CauseGrowth, aimd.CauseGrowth)
 }
 
 func TestModesHaveNames(t *testing.T) {

@@ -25,7 +25,7 @@ func (m *Meter) Doubt(now instant, _ int64, _ instant, _ int64) func(now instant
 			if was.mode == starting {
 				c.mode, c.pending, c.high = starting, false, level{}
 			}
-			c.change(CauseRestored, was.n)
+			c.change(aimd.CauseRestored, was.n)
 			c.restart(0)
 		}
 		if m.bare.Judge(as, now) == aimd.ClientError {

@@ -16,8 +16,8 @@ type Meter struct {
 	doubts  meter.Doubts[belief]
 }
 
-// KeepLearned is how long an idle key is remembered if it has learned something.
-const KeepLearned = 3600 * second
+// keepLearned is how long an idle key is remembered if it has learned something.
+const keepLearned = 3600 * second
 
 // New returns the meter of a new key. The configuration must be valid. wall is the wall clock, which need not be exact.
 func New(now instant, cfg Config, wall *meter.Wall) *Meter {
@@ -139,7 +139,7 @@ func (m *Meter) Refund(charged int64, now instant, cost int64) { m.GiveBack(char
 
 func (m *Meter) Settle(int64, instant, int64, int64) { panic("throttle: bug: a slot has no cost") }
 
-// Matters counts a request in flight and a pause as what must be kept. What was learned is worth keeping for KeepLearned after
+// Matters counts a request in flight and a pause as what must be kept. What was learned is worth keeping for keepLearned after
 // the last request.
 func (m *Meter) Matters(now instant) (must, full instant) {
 	if m.slots.InFlight() > 0 {
@@ -147,7 +147,7 @@ func (m *Meter) Matters(now instant) (must, full instant) {
 	}
 	c := &m.control
 	if c.n != float64(c.cfg.Initial) || !isUnknown(c.best) || !isUnknown(c.refusals.ceiling) {
-		full = meter.AddInstant(m.usedAt, KeepLearned)
+		full = meter.AddInstant(m.usedAt, keepLearned)
 	}
 	return c.refusals.until, max(full, c.refusals.until)
 }

@@ -146,7 +146,7 @@ func TestMeterIsForgottenAnHourAfterItsLastRequest(t *testing.T) {
 	m, now := taught(t)
 	must, full = m.Matters(now)
 	assert.Zero(t, must)
-	assert.InDelta(t, float64(now+KeepLearned), float64(full), float64(second))
+	assert.InDelta(t, float64(now+keepLearned), float64(full), float64(second))
 }
 
 func TestSnapshotResumesAtHalf(t *testing.T) {

@@ -1,6 +1,10 @@
 package concurrency
 
-import "math"
+import (
+	"math"
+
+	"github.com/httpthrottle/throttle/internal/aimd"
+)
 
 // refusals are what a server refuses, and the ceiling that follows from it. A refusal says how many requests were too many: those
 // that were in flight with it. But some refusals are not caused by load, and cuts for these would bring n down to 1.
@@ -130,7 +134,7 @@ func (c *controller) doubted(now instant) bool {
 	if r.start || isUnknown(c.best) {
 		c.mode, c.high = starting, level{}
 	}
-	c.change(CauseNotLoad, max(c.n, r.before))
+	c.change(aimd.CauseNotLoad, max(c.n, r.before))
 	c.restart(0)
 	return true
 }
@@ -151,7 +155,7 @@ func (c *controller) cut(now instant, f float64, failed, later bool) {
 	r.cutSeq, r.step, r.tried, r.tryAt, r.passed = c.seq, 1, false, now+r.wait, 0
 	c.mode, c.pending = cruising, false
 	if !failed {
-		c.change(CauseThrottled, math.Floor(min(f-1, left*f)))
+		c.change(aimd.CauseThrottled, math.Floor(min(f-1, left*f)))
 		r.cutTo = c.n
 	}
 	c.restart(0)
@@ -172,14 +176,14 @@ func (r *refusals) advance(c *controller, now instant) {
 	was := c.cruise()
 	switch {
 	case back:
-		c.change(CauseGrowth, r.ceiling)
+		c.change(aimd.CauseGrowth, r.ceiling)
 	case c.n >= r.ceiling-0.5:
 		if r.tried {
 			r.step, r.wait = 2*r.step, max(firstWait, r.wait/2)
 		}
 		r.tried, r.raised = true, c.seq
 		r.ceiling += r.step
-		c.change(CauseGrowth, max(c.n, r.ceiling))
+		c.change(aimd.CauseGrowth, max(c.n, r.ceiling))
 	default: // latencies do not allow more
 		return
 	}
@@ -198,6 +202,6 @@ func (c *controller) pause(now instant) {
 	r.pauses++
 	r.cutSeq = c.seq
 	c.mode, c.pending, c.high = starting, false, level{}
-	c.change(CauseSilence, 1)
+	c.change(aimd.CauseSilence, 1)
 	c.restart(0)
 }

@@ -6,16 +6,6 @@ import (
 	"github.com/httpthrottle/throttle/internal/aimd"
 )
 
-// The causes of a change, which are some of those of a rate.
-const (
-	CauseGrowth    = aimd.CauseGrowth
-	CauseLatency   = aimd.CauseLatency   // requests waited at the server
-	CauseThrottled = aimd.CauseThrottled // the server refused
-	CauseNotLoad   = aimd.CauseNotLoad   // refusals are not caused by load: cuts are undone
-	CauseSilence   = aimd.CauseSilence   // a row of refusals
-	CauseRestored  = aimd.CauseRestored
-)
-
 // reports are the changes of n that are worth a report.
 type reports struct {
 	shown float64    // the n that was reported last
@@ -29,9 +19,9 @@ const reported = 0.3
 func (c *controller) change(why aimd.Cause, n float64) {
 	c.set(n)
 	r := &c.reports
-	switch steady := why == CauseGrowth || why == CauseLatency; {
+	switch steady := why == aimd.CauseGrowth || why == aimd.CauseLatency; {
 	case steady && math.Abs(c.n-r.shown) < reported*r.shown:
-	case steady && r.why != 0 && r.why != CauseGrowth && r.why != CauseLatency:
+	case steady && r.why != 0 && r.why != aimd.CauseGrowth && r.why != aimd.CauseLatency:
 	default:
 		r.why = why
 	}

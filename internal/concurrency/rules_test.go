@@ -186,10 +186,10 @@ func TestAChangeIsReportedByItsSizeOrItsCause(t *testing.T) {
 		n           float64
 		reported    aimd.Cause
 	}{
-		{0, CauseGrowth, 12.9, 0}, {0, CauseGrowth, 13, CauseGrowth}, {0, CauseLatency, 7.1, 0}, {0, CauseLatency, 7, CauseLatency},
-		{CauseGrowth, CauseLatency, 5, CauseLatency}, {CauseLatency, CauseGrowth, 15, CauseGrowth},
-		{CauseThrottled, CauseGrowth, 15, CauseThrottled}, {CauseThrottled, CauseLatency, 5, CauseThrottled},
-		{0, CauseThrottled, 9, CauseThrottled}, {CauseGrowth, CauseNotLoad, 11, CauseNotLoad},
+		{0, aimd.CauseGrowth, 12.9, 0}, {0, aimd.CauseGrowth, 13, aimd.CauseGrowth}, {0, aimd.CauseLatency, 7.1, 0}, {0, aimd.CauseLatency, 7, aimd.CauseLatency},
+		{aimd.CauseGrowth, aimd.CauseLatency, 5, aimd.CauseLatency}, {aimd.CauseLatency, aimd.CauseGrowth, 15, aimd.CauseGrowth},
+		{aimd.CauseThrottled, aimd.CauseGrowth, 15, aimd.CauseThrottled}, {aimd.CauseThrottled, aimd.CauseLatency, 5, aimd.CauseThrottled},
+		{0, aimd.CauseThrottled, 9, aimd.CauseThrottled}, {aimd.CauseGrowth, aimd.CauseNotLoad, 11, aimd.CauseNotLoad},
 	} {
 		c := cruisingAt(10, math.Inf(1))
 		c.reports.why = x.before

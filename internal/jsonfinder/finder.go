@@ -87,18 +87,18 @@ func (f *Finder) Sum() (n int64, ok bool) {
 	return n, f.found != 0
 }
 
-// Missing stands for a number that was not found.
-const Missing = -1
+// missing stands for a number that was not found.
+const missing = -1
 
 // None returns what is found where there is nothing: Missing for each path.
-func (p *Paths) None() []int64 { return slices.Repeat([]int64{Missing}, p.terms) }
+func (p *Paths) None() []int64 { return slices.Repeat([]int64{missing}, p.terms) }
 
 // Numbers returns what was found so far: for each path the last number at it or its alternatives, rounded up, or Missing.
 func (f *Finder) Numbers() []int64 {
 	all := slices.Clone(f.sum[:f.paths.terms])
 	for term := range all {
 		if f.found&(1<<term) == 0 {
-			all[term] = Missing
+			all[term] = missing
 		}
 	}
 	return all

@@ -54,9 +54,9 @@ func TestFinderReadsFrames(t *testing.T) {
 func TestNumbersSayWhatIsMissing(t *testing.T) {
 	f, err := New([]string{"a", "b|c", "d"}, JSON)
 	require.NoError(t, err)
-	require.Equal(t, []int64{Missing, Missing, Missing}, f.Numbers())
+	require.Equal(t, []int64{missing, missing, missing}, f.Numbers())
 	f.Observe([]byte(strings.Repeat(`{"c":3,"d":0,"a":-1}`, 2)))
-	require.Equal(t, []int64{Missing, 3, 0}, f.Numbers())
+	require.Equal(t, []int64{missing, 3, 0}, f.Numbers())
 	sum, ok := f.Sum()
 	require.True(t, ok)
 	require.Equal(t, int64(3), sum)

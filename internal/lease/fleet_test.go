@@ -64,7 +64,7 @@ func newFleet(seed uint64, b store.Budget, processes int, callers int64) *fleet 
 	f := &fleet{Rand: rand.New(rand.NewPCG(seed, 2)), book: store.NewBook(), timeout: int64(250 * time.Millisecond)}
 	f.latency = func() int64 { return int64(time.Millisecond) + f.Int64N(int64(2*time.Millisecond)) }
 	for range processes {
-		m := NewLeased(b, Config{Ahead: 10 * time.Millisecond, Seed: f.Uint64()})
+		m := newLeased(b, Config{Ahead: 10 * time.Millisecond, Seed: f.Uint64()})
 		p := &process{meter: m, callers: callers, cost: 1}
 		f.processes = append(f.processes, p)
 		f.at(f.Int64N(int64(50*time.Millisecond)), func() { f.step(p) })

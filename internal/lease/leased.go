@@ -130,13 +130,13 @@ var _ Meter = (*Leased)(nil)
 // New returns the meter of a budget, with nothing leased.
 func New(b store.Budget, c Config) Meter {
 	if b.Kind == store.Slots {
-		return NewLeasedSlots(b, c)
+		return newLeasedSlots(b, c)
 	}
-	return NewLeased(b, c)
+	return newLeased(b, c)
 }
 
-// NewLeased returns the meter of a budget of any kind except Slots, with nothing leased.
-func NewLeased(b store.Budget, c Config) *Leased {
+// newLeased returns the meter of a budget of any kind except Slots, with nothing leased.
+func newLeased(b store.Budget, c Config) *Leased {
 	if c.Keep == 0 {
 		c.Keep = 100 * time.Millisecond
 	}

@@ -21,7 +21,7 @@ type bench struct {
 }
 
 func newBench(t *testing.T, b store.Budget) *bench {
-	return &bench{T: t, Leased: NewLeased(b, Config{Ahead: 10 * time.Millisecond}), book: store.NewBook(), now: int64(time.Second)}
+	return &bench{T: t, Leased: newLeased(b, Config{Ahead: 10 * time.Millisecond}), book: store.NewBook(), now: int64(time.Second)}
 }
 
 // waiting is the demand of n requests of cost 1.
@@ -441,7 +441,7 @@ func TestSpendAllocatesNothing(t *testing.T) {
 }
 
 func BenchmarkSpend(b *testing.B) {
-	m := NewLeased(bucket(1_000_000, time.Second, 1_000_000), Config{})
+	m := newLeased(bucket(1_000_000, time.Second, 1_000_000), Config{})
 	m.add(lot{n: 1 << 50, id: 1, void: meter.Never})
 	m.schedule()
 	now := int64(0)

@@ -50,7 +50,7 @@ func TestOnlyFewTokensMoveTheAskEarlier(t *testing.T) {
 
 func TestFewSlotsMoveNoAskEarlier(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
-	m, book, now := NewLeasedSlots(store.Budget{Kind: store.Slots, N: 10}, Config{Seed: 1}), store.NewBook(), int64(time.Second)
+	m, book, now := newLeasedSlots(store.Budget{Kind: store.Slots, N: 10}, Config{Seed: 1}), store.NewBook(), int64(time.Second)
 	for range 2000 {
 		now += r.Int64N(50 * ms)
 		before := m.AskAt(now, Demand{})
@@ -70,7 +70,7 @@ func TestFewSlotsMoveNoAskEarlier(t *testing.T) {
 // What a store may grant is more than none, however large the rate.
 func TestAHugeRateOffersTokens(t *testing.T) {
 	for _, kind := range []store.Kind{store.Bucket, store.Pace, store.Fixed, store.Sliding} {
-		m := NewLeased(store.Budget{Kind: kind, Limit: "l", N: meter.MaxCount, Per: 1, Burst: meter.MaxCount}, Config{})
+		m := newLeased(store.Budget{Kind: kind, Limit: "l", N: meter.MaxCount, Per: 1, Burst: meter.MaxCount}, Config{})
 		require.Positive(t, m.Offers(0), kind)
 	}
 }

@@ -182,7 +182,7 @@ func TestAHoldIsReportedImmediatelyAndReachesOthers(t *testing.T) {
 	b.instant("ask", b.AskAt(b.now, Demand{}), b.now)
 	b.question(Demand{})
 	end := b.now + int64(time.Minute)
-	other := &bench{T: t, Leased: NewLeased(b.budget, Config{}), book: b.book, now: b.now + 10*ms}
+	other := &bench{T: t, Leased: newLeased(b.budget, Config{}), book: b.book, now: b.now + 10*ms}
 	other.question(waiting(1))
 	other.instant("the other's plan", other.Plan(other.now, 0, 1), end)
 	other.instant("the other asks again", other.AskAt(other.now, waiting(1)), other.now+int64(other.recheck())) // the hold may be released

@@ -79,7 +79,7 @@ func TestRulesThatDifferStarveNoProcess(t *testing.T) {
 					loose, pair[1].N, pair[1].Per, pair[1].Burst, strict.Kind, strict.N, strict.Per, strict.Burst, seed)
 				f := newFleet(seed, strict, 8, 8)
 				for _, p := range f.processes[:loose] {
-					p.meter = NewLeased(pair[1], Config{Ahead: 10 * time.Millisecond, Seed: f.Uint64()})
+					p.meter = newLeased(pair[1], Config{Ahead: 10 * time.Millisecond, Seed: f.Uint64()})
 				}
 				used := f.record()
 				f.run(25 * time.Second)
@@ -114,7 +114,7 @@ func TestARollOutStarvesNoProcess(t *testing.T) {
 				used := f.record()
 				f.run(5 * time.Second)
 				for _, p := range f.processes {
-					p.meter = NewLeased(rules[1], Config{Ahead: 10 * time.Millisecond, Seed: f.Uint64()})
+					p.meter = newLeased(rules[1], Config{Ahead: 10 * time.Millisecond, Seed: f.Uint64()})
 					p.question, p.wakes = p.question+1, meter.Never
 					f.step(p)
 					f.run(3 * time.Second)

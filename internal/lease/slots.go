@@ -12,7 +12,7 @@ import (
 // request takes it. Each ask contains the number of slots that the process has, so an ask that fails or is repeated has no
 // trace.
 //
-// The process asks again [RenewSlots] after its latest ask, as long as it has slots. If no ask succeeds for SlotLease, the
+// The process asks again [renewSlots] after its latest ask, as long as it has slots. If no ask succeeds for SlotLease, the
 // store frees the slots. Then requests in flight go on, and the store counts them, but no other request takes their slots.
 type LeasedSlots struct {
 	budget store.Budget
@@ -49,8 +49,8 @@ type LeasedSlots struct {
 	holds
 }
 
-// RenewSlots is how long after its latest ask a process that has slots asks again.
-const RenewSlots = 3 * time.Second
+// renewSlots is how long after its latest ask a process that has slots asks again.
+const renewSlots = 3 * time.Second
 
 // slotPoll, times the number of processes, is how long a process that got too few slots does not ask again.
 const slotPoll = 10 * time.Millisecond
@@ -66,8 +66,8 @@ const turnPolls = 25
 
 var _ Meter = (*LeasedSlots)(nil)
 
-// NewLeasedSlots returns the meter of a budget of kind Slots, with nothing leased.
-func NewLeasedSlots(b store.Budget, c Config) *LeasedSlots {
+// newLeasedSlots returns the meter of a budget of kind Slots, with nothing leased.
+func newLeasedSlots(b store.Budget, c Config) *LeasedSlots {
 	if c.Keep == 0 {
 		c.Keep = 100 * time.Millisecond
 	}
@@ -304,7 +304,7 @@ func (m *LeasedSlots) AskAt(now meter.Instant, d Demand) meter.Instant {
 		at = min(at, m.kept)
 	}
 	if m.used > 0 || m.leased > 0 {
-		at = min(at, meter.AddInstant(m.asked, int64(RenewSlots)))
+		at = min(at, meter.AddInstant(m.asked, int64(renewSlots)))
 	}
 	if m.came && m.leased > m.budget.N/int64(m.processes+1) {
 		at = min(at, meter.AddInstant(m.asked, int64(m.processes)*passEach))

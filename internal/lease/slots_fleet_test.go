@@ -46,7 +46,7 @@ func newSlotFleet(seed uint64, n int64, processes int, callers int64, hold func(
 }
 
 func (f *slotFleet) join(callers int64, hold func(*rand.Rand) int64) *slotProcess {
-	p := &slotProcess{meter: NewLeasedSlots(f.budget, Config{Seed: f.Uint64()}), waiting: callers, wakes: never, hold: func() int64 { return hold(f.Rand) }}
+	p := &slotProcess{meter: newLeasedSlots(f.budget, Config{Seed: f.Uint64()}), waiting: callers, wakes: never, hold: func() int64 { return hold(f.Rand) }}
 	f.processes = append(f.processes, p)
 	f.at(f.now+f.Int64N(20*ms), func() { f.step(p) })
 	return p

@@ -21,7 +21,7 @@ type slotBench struct {
 
 func newSlotBench(t *testing.T, n int64) *slotBench {
 	b := store.Budget{Kind: store.Slots, Limit: "l", N: n}
-	return &slotBench{T: t, LeasedSlots: NewLeasedSlots(b, Config{Seed: 42}), book: store.NewBook(), now: second}
+	return &slotBench{T: t, LeasedSlots: newLeasedSlots(b, Config{Seed: 42}), book: store.NewBook(), now: second}
 }
 
 // store has the Book decide an ask.
@@ -126,7 +126,7 @@ func TestASlotThatWillBeUsedSoonIsKept(t *testing.T) {
 		return d
 	}
 	b.is("the next ask, two will be used", b.next(soon(1, 2, 2)), kept)
-	b.is("the next ask, all will be used", b.next(soon(1, 3, 3)), b.asked+int64(RenewSlots))
+	b.is("the next ask, all will be used", b.next(soon(1, 3, 3)), b.asked+int64(renewSlots))
 	b.is("the next ask, three may be used and none is sure to be", b.next(soon(1, 3, 0)), kept)
 	b.is("the next ask, there are too few for the first", b.next(soon(4, 1, 4)), b.again)
 	b.now = kept
@@ -134,7 +134,7 @@ func TestASlotThatWillBeUsedSoonIsKept(t *testing.T) {
 	b.is("slots kept", part.Held, 2)
 	b.is("slots wanted", part.Want, 0)
 	b.now += 200 * ms
-	b.is("the next ask", b.next(soon(1, 2, 2)), b.asked+int64(RenewSlots))
+	b.is("the next ask", b.next(soon(1, 2, 2)), b.asked+int64(renewSlots))
 	b.is("the next ask, none will be used", b.next(Demand{}), b.now)
 	b.other(0, 9)
 	b.question(soon(1, 3, 2))
@@ -160,7 +160,7 @@ func TestUnusedSlotsAreGivenBack(t *testing.T) {
 	b.is("the next ask", b.next(Demand{}), kept+200*ms)
 	b.now = kept + 200*ms
 	b.take(1) // it is used again
-	b.is("the next ask", b.next(Demand{}), kept+100*ms+int64(RenewSlots))
+	b.is("the next ask", b.next(Demand{}), kept+100*ms+int64(renewSlots))
 	b.GiveBack(0, b.now, 2)
 	b.now += 100 * ms
 	part, got := b.question(Demand{})

@@ -14,7 +14,7 @@ import (
 
 // slotsOf returns a meter of n slots, of which some are leased, and of these some in use.
 func slotsOf(n, leased, used int64) *LeasedSlots {
-	m := NewLeasedSlots(store.Budget{Kind: store.Slots, Limit: "l", N: n}, Config{Seed: 42})
+	m := newLeasedSlots(store.Budget{Kind: store.Slots, Limit: "l", N: n}, Config{Seed: 42})
 	m.leased, m.used, m.void, m.processes = leased, used, meter.Never, 1
 	return m
 }
@@ -109,21 +109,21 @@ func TestSlotsThatOthersWaitForAreYielded(t *testing.T) {
 func TestSlotsAreAskedForWhenTheyAreOfUse(t *testing.T) {
 	m := slotsOf(9, 5, 3)
 	m.asked = now
-	assert.Equal(t, now+int64(RenewSlots), m.AskAt(now, Demand{}))
+	assert.Equal(t, now+int64(renewSlots), m.AskAt(now, Demand{}))
 	first, all := m.wanted(Demand{First: 3, All: 4})
 	assert.EqualValues(t, 1, first)
 	assert.EqualValues(t, 2, all)
 	m.again = now + 95
 	assert.Equal(t, now+95, m.AskAt(now, Demand{First: 1, All: 3}))
-	assert.Equal(t, now+int64(RenewSlots), m.AskAt(now, Demand{First: 1, All: 2}), "there are two")
+	assert.Equal(t, now+int64(renewSlots), m.AskAt(now, Demand{First: 1, All: 2}), "there are two")
 	m.leased, m.used = 9, 9
-	assert.Equal(t, now+int64(RenewSlots), m.AskAt(now, Demand{First: 1, All: 2}), "it has all of them")
+	assert.Equal(t, now+int64(renewSlots), m.AskAt(now, Demand{First: 1, All: 2}), "it has all of them")
 
 	m = slotsOf(9, 5, 3)
 	m.asked, m.came = now, true
 	assert.Equal(t, now+passEach, m.AskAt(now, Demand{}), "more than its share with one more process")
 	m.leased = 4
-	assert.Equal(t, now+int64(RenewSlots), m.AskAt(now, Demand{}))
+	assert.Equal(t, now+int64(renewSlots), m.AskAt(now, Demand{}))
 
 	m = slotsOf(9, 0, 0)
 	m.asked, m.wants = now, 1

@@ -15,7 +15,7 @@ import (
 
 const now = 1000 * second
 
-func leasedOf(b store.Budget) *Leased { return NewLeased(b, Config{Ahead: 10 * time.Millisecond}) }
+func leasedOf(b store.Budget) *Leased { return newLeased(b, Config{Ahead: 10 * time.Millisecond}) }
 
 func kindOf(k store.Kind, n int64) store.Budget {
 	return store.Budget{Kind: k, Limit: "l", N: n, Per: time.Second}

@@ -76,7 +76,7 @@ func (x *fairness) compare(name string) {
 		s := x.stretchOf(min(name, otherName), max(name, otherName))
 		ahead := x.callers[min(name, otherName)].got - x.callers[max(name, otherName)].got - s.from
 		s.least, s.most = min(s.least, ahead), max(s.most, ahead)
-		require.LessOrEqual(x, s.most-s.least, bound(c)+bound(other)+3./TagScale, "%s and %s got different shares", name, otherName)
+		require.LessOrEqual(x, s.most-s.least, bound(c)+bound(other)+3./tagScale, "%s and %s got different shares", name, otherName)
 	}
 }
 
@@ -115,7 +115,7 @@ func (x *fairness) requireSoon(n *newcomer) {
 			sum += cost
 		}
 		got := float64(sum) / float64(x.callers[name].weight)
-		require.True(x, got <= 0 || got < float64(n.w.Costs[0])/own || got <= float64(n.last)/own+2./TagScale,
+		require.True(x, got <= 0 || got < float64(n.w.Costs[0])/own || got <= float64(n.last)/own+2./tagScale,
 			"a request of %d, whose caller of weight %v had %d before, waits for %v of %s of weight %d", n.w.Costs[0], own, n.last, costs, name, x.callers[name].weight)
 	}
 }

@@ -10,7 +10,7 @@ import "strings"
 // because requests of other callers that come later may go before them.
 
 const (
-	TagScale  = 1 << 11 // of a cost of 1 at weight 1; so every request takes two units of tags at least
+	tagScale  = 1 << 11 // of a cost of 1 at weight 1; so every request takes two units of tags at least
 	MaxWeight = 1000
 	maxTag    = Never / 2
 )
@@ -46,7 +46,7 @@ type caller struct {
 }
 
 // scaled returns a cost in units of tags, at weight 1.
-func scaled(cost int64) int64 { return max(0, min(cost, maxTag/TagScale)) * TagScale }
+func scaled(cost int64) int64 { return max(0, min(cost, maxTag/tagScale)) * tagScale }
 
 // start returns the start tag of a request that comes after others of the caller that cost so much.
 func (c *caller) start(before int64) int64 {
@@ -74,7 +74,7 @@ func (c *caller) until(turn int64) int64 {
 	start := max(c.tag, c.turns.now)
 	_, rest := c.after(start, 0)
 	by := max(0, min(turn-start, maxTag/MaxWeight))
-	return max(1, (by*c.weight-rest+TagScale-1)/TagScale)
+	return max(1, (by*c.weight-rest+tagScale-1)/tagScale)
 }
 
 // startOf returns the start tag of w if its caller had no request waiting. c is what is known of the caller, and cost what w costs

@@ -24,7 +24,7 @@ func weightBy(caller string) int64 { return int64(caller[0]-'a') + 1 }
 // after returns the tag after costs.
 func (t modelTag) after(caller string, cost int64) modelTag {
 	weight := weightBy(caller)
-	sum := cost*TagScale + t.part
+	sum := cost*tagScale + t.part
 	return modelTag{t.whole + sum/weight, sum % weight}
 }
 
@@ -95,7 +95,7 @@ func (m *modelTurns) grant(line []*modelWaiter, w *modelWaiter, due Instant) {
 	if at.whole > m.now {
 		m.now, m.turned, m.part, m.later = at.whole, at.whole, 0, max(m.later, at.whole)
 	}
-	m.part += cost * TagScale
+	m.part += cost * tagScale
 	m.turned += m.part / m.weights(line)
 	m.part %= m.weights(line)
 	end := at.after(w.caller, cost)
@@ -148,7 +148,7 @@ func (m *modelTurns) correct(line []*modelWaiter, caller string, more int64) {
 		}
 		at = modelTag{whole: m.now}
 	}
-	by := max(more, -more) * TagScale / weightBy(caller)
+	by := max(more, -more) * tagScale / weightBy(caller)
 	if more < 0 {
 		by = -by
 	}

@@ -47,7 +47,7 @@ func TestACallerWhoseTurnHasPassedIsLikeOneThatIsNotKnown(t *testing.T) {
 	forSeeds(t, 1000, func(t *testing.T, r *rand.Rand) {
 		now, tag := r.Int64N(50), r.Int64N(50)
 		tag = min(tag, now) // often the same
-		x := &turns{now: now, later: now + r.Int64N(3*TagScale), since: second, callers: make(map[string]*caller)}
+		x := &turns{now: now, later: now + r.Int64N(3*tagScale), since: second, callers: make(map[string]*caller)}
 		w := &Waiter{Rank: []Instant{0, second - 1, second, 2 * second}[r.IntN(4)], Weight: 1 + r.Int64N(3)}
 		cost := 1 + r.Int64N(3)
 		known := x.caller(nil, "known")

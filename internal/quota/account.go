@@ -16,9 +16,9 @@ const (
 	maxQuotas  = 32
 	quotaStale = 3600 * second // a quota that ended so long ago makes room for the next
 
-	// MaxSize is how many bytes an account takes at most, with its gates, as they are counted here. Together with what the allocator
+	// maxSize is how many bytes an account takes at most, with its gates, as they are counted here. Together with what the allocator
 	// adds it takes no more than 16 KiB.
-	MaxSize = 12_000
+	maxSize = 12_000
 )
 
 // What is kept of an account is worth more, the later its kind comes here.
@@ -62,19 +62,16 @@ type Account struct {
 	size    int32         // as it is counted in Registry.size
 }
 
-// NewAccount returns an account of which nothing is known.
-func NewAccount(s *Server, seed uint64) *Account {
+// newAccount returns an account of which nothing is known.
+func newAccount(s *Server, seed uint64) *Account {
 	return &Account{barrier: barrier{set: -1, dice: meter.Dice(seed)}, backoff: server.NewBackoff(), server: s}
 }
 
-// Cover notes what limits requests besides the server.
-func (a *Account) Cover(o *Own) {
+// cover notes what limits requests besides the server.
+func (a *Account) cover(o *Own) {
 	a.own = *o
 	a.pace.most = max(a.pace.most, o.Fastest, paceLeast) // other requests may have other limits, or none
 }
-
-// Sofar sets what requests of a new account were accepted lately.
-func (a *Account) Sofar(r record.Record) { a.lately = r }
 
 // find returns the quota of that name; nil: there is none.
 func (a *Account) find(name string) *quota {
@@ -111,25 +108,17 @@ func cloned(name string) string {
 	return strings.Clone(name)
 }
 
-// Silent reports whether the server has reported nothing yet that stops or bounds requests.
-func (a *Account) Silent() bool {
-	return a.held == 0 && a.server.held == 0 && a.final == nil && a.pace.rate == 0 && len(a.quotas) == 0
-}
-
 // adopt puts all gates of the account under the quota that the server does not name, if there is one.
 func (a *Account) adopt(now meter.Instant) {
-	if a.Knows(Unnamed) {
+	if a.knows(Unnamed) {
 		for _, g := range a.gates {
-			g.Under(now, Unnamed)
+			g.under(now, Unnamed)
 		}
 	}
 }
 
-// Knows reports whether the account has a quota of that name.
-func (a *Account) Knows(name string) bool { return a.find(name) != nil }
-
-// Quotas returns how many quotas are known.
-func (a *Account) Quotas() int { return len(a.quotas) }
+// knows reports whether the account has a quota of that name.
+func (a *Account) knows(name string) bool { return a.find(name) != nil }
 
 // Bounds reports whether a quota that counts requests may have less than n left.
 func (a *Account) Bounds(n int64) bool {
@@ -230,9 +219,9 @@ func (a *Account) Size() int {
 	return n
 }
 
-// Fit makes the account take at most n bytes. Quotas that have something left go before those that are empty, and that end first before
+// fit makes the account take at most n bytes. Quotas that have something left go before those that are empty, and that end first before
 // others.
-func (a *Account) Fit(now meter.Instant, n int) {
+func (a *Account) fit(now meter.Instant, n int) {
 	for size := a.Size(); size > n && len(a.quotas) > 0; size = a.Size() {
 		a.drop(slices.MinFunc(a.quotas, func(x, y *quota) int {
 			return cmp.Or(cmp.Compare(x.worth(now), y.worth(now)), cmp.Compare(x.known(), y.known()))
@@ -249,15 +238,15 @@ func (a *Account) drop(q *quota) {
 	}
 }
 
-// Stops reports whether what the server reported stops requests: a hold, a final refusal or an empty quota.
-func (a *Account) Stops(now meter.Instant) bool {
+// stops reports whether what the server reported stops requests: a hold, a final refusal or an empty quota.
+func (a *Account) stops(now meter.Instant) bool {
 	return a.Until() > now || a.final != nil || slices.ContainsFunc(a.quotas, func(q *quota) bool { return q.stops(now) })
 }
 
 // worth returns which of these kinds the account is of.
 func (a *Account) worth(now meter.Instant) int {
 	switch {
-	case !a.Stops(now):
+	case !a.stops(now):
 		return stopsNothing
 	case !a.byRefusal:
 		return stopsRequests

@@ -23,9 +23,9 @@ func (a *Account) guess(now meter.Instant, d int64) {
 	a.held = max(held, a.backoff.Until(a.held, 1))
 }
 
-// HoldHost holds the account for d. Because one account may have provoked the response, it holds the server's others for a minute at
+// holdHost holds the account for d. Because one account may have provoked the response, it holds the server's others for a minute at
 // most.
-func (a *Account) HoldHost(now meter.Instant, d int64) {
+func (a *Account) holdHost(now meter.Instant, d int64) {
 	a.Hold(now, d)
 	a.server.Hold(now, min(d, othersMost))
 	a.server.last = a.last
@@ -35,7 +35,7 @@ func (a *Account) HoldHost(now meter.Instant, d int64) {
 func (a *Account) holdFor(r *refusal, d int64) {
 	switch {
 	case r.host && r.kind == Refused:
-		a.HoldHost(r.at, d)
+		a.holdHost(r.at, d)
 	case r.all && a.group != nil:
 		for _, x := range a.group.accounts {
 			x.Hold(r.at, d)

@@ -16,7 +16,7 @@ func TestAccountKeepsTheQuotasThatLastLongest(t *testing.T) {
 		c := core(10, 0, meter.Instant(100+i)*second)
 		c.Name = fmt.Sprint("q", i)
 		asks(t, y, 0, c)
-		y = NewGate(a)
+		y = newGate(a)
 		answer(g, g.Take(0, 0, 1, false), 0, 0, true, c) // it falls under all
 		require.LessOrEqual(t, len(a.quotas), maxQuotas)
 	}
@@ -50,8 +50,8 @@ func TestAccountHoldEndsNoEarlierAndAtMostATenthLater(t *testing.T) {
 	for _, d := range []int64{1, 10, second, 5 * second, 10 * second, 3600 * second} {
 		ends := map[meter.Instant]bool{}
 		for seed := range uint64(100) {
-			a := NewAccount(NewServer(1), seed)
-			g := NewGate(a)
+			a := newAccount(NewServer(1), seed)
+			g := newGate(a)
 			a.Hold(7, d)
 			require.GreaterOrEqual(t, a.held, 7+d)
 			require.Less(t, a.held, 7+d+max(1, min(second, d/10)))
@@ -59,7 +59,7 @@ func TestAccountHoldEndsNoEarlierAndAtMostATenthLater(t *testing.T) {
 			ends[a.held] = true
 
 			s := NewServer(seed)
-			g = NewGate(NewAccount(s, 1))
+			g = newGate(newAccount(s, 1))
 			s.Hold(7, d)
 			require.GreaterOrEqual(t, s.held, 7+d)
 			require.Less(t, s.held, 7+d+max(1, min(second, d/10)))
@@ -149,7 +149,7 @@ func TestAHoldOfAQuotaIsAskedAboutOnceADay(t *testing.T) {
 
 func TestAccountHoldStopsNoOtherAccount(t *testing.T) {
 	a, x, _ := newFamilies()
-	other := NewGate(NewAccount(a.server, 3))
+	other := newGate(newAccount(a.server, 3))
 	a.Hold(0, second)
 	require.False(t, x.Payable(1, 1))
 	requireReady(t, other, 1, 1)
@@ -224,7 +224,7 @@ func TestAccountBackoffBeginsWithTheTimeOfEightRequests(t *testing.T) {
 
 func TestAccountLetsRequestsLeaveEvenlyAfterABareRefusalOfAKnownLimit(t *testing.T) {
 	a, g, _ := newFamilies()
-	a.Cover(&Own{Rate: 10, Fastest: 50})
+	a.cover(&Own{Rate: 10, Fastest: 50})
 	sends(t, g, second, 1)
 	ends(g, second, second+milli, false)
 	a.backOff(&refusal{at: second + milli, sent: second, bare: NotBare, kind: Refused})
@@ -238,7 +238,7 @@ func TestAccountLetsRequestsLeaveEvenlyAfterABareRefusalOfAKnownLimit(t *testing
 
 func TestAccountAsksOnceASecondAfterBareRefusalsInARow(t *testing.T) {
 	a, g, _ := newFamilies()
-	a.Cover(&Own{Rate: 50, Fastest: 50})
+	a.cover(&Own{Rate: 50, Fastest: 50})
 	refused := func(sentAt meter.Instant) {
 		sends(t, g, sentAt, 1)
 		ends(g, sentAt, sentAt+milli, false)

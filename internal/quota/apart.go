@@ -537,7 +537,7 @@ func (r *Registry) split(g *Gate, now meter.Instant) *Account {
 	if len(a.gates) == 1 || len(a.group.accounts) >= maxAccounts && !r.forgetIdle(a.group, a, now) {
 		return a
 	}
-	n := NewAccount(a.server, r.seeds.Uint64())
+	n := newAccount(a.server, r.seeds.Uint64())
 	n.Key, n.Apart, n.final, n.own, n.bare, n.sent, n.used, n.pace.most = a.Key, a.Apart, a.final, a.own, a.bare, a.sent, now, a.pace.most
 	a.server.add(n)
 	if g.joined { // what the account's responses have shown of rates and times is of a mixture
@@ -553,7 +553,7 @@ func (r *Registry) split(g *Gate, now meter.Instant) *Account {
 func (r *Registry) forgetIdle(p *group, except *Account, now meter.Instant) bool {
 	var idle *Account
 	for _, a := range p.accounts {
-		if a != except && a.idle() && !a.Stops(now) && (idle == nil || a.used < idle.used) {
+		if a != except && a.idle() && !a.stops(now) && (idle == nil || a.used < idle.used) {
 			idle = a
 		}
 	}
@@ -577,8 +577,8 @@ func (r *Registry) move(g *Gate, to *Account, now meter.Instant) (from *Account)
 	g.Leave()
 	to.sent = max(to.sent, from.sent)
 	g.Join(to)
-	if to.Knows(Unnamed) {
-		g.Under(now, Unnamed)
+	if to.knows(Unnamed) {
+		g.under(now, Unnamed)
 	}
 	if waits {
 		g.SetWaiting(true)

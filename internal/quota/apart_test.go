@@ -405,7 +405,7 @@ func TestAServerThatCountsAtRandom(t *testing.T) {
 			}
 			responds(r, k, i*second/10, h)
 			require.LessOrEqual(t, len(r.hosts["h"].accounts), maxAccounts)
-			require.LessOrEqual(t, r.size, 200*(MaxSize/8))
+			require.LessOrEqual(t, r.size, 200*(maxSize/8))
 		}
 		require.Empty(t, r.check(200*second), "seed %d", seed)
 	}

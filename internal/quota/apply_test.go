@@ -91,7 +91,7 @@ func TestWhatARefusalHolds(t *testing.T) {
 			waits.SetWaiting(true) // so that there is something to plan again
 			g.SetWaiting(true)
 			other := r.Gate(at("h", 1, "other"), now)
-			g.Account.Cover(&c.own)
+			g.Account.cover(&c.own)
 			c0 := c.hints.Read(now)
 			change := r.Apply(g, &Report{Reading: c0, Sent: now, Own: c.own}, now)
 			require.Equal(t, c.late, change.Late)
@@ -109,7 +109,7 @@ func TestWhatARefusalHolds(t *testing.T) {
 			} else {
 				require.Zero(t, other.Account.Until())
 			}
-			require.Equal(t, len(c.hints.Quotas), a.Quotas())
+			require.Equal(t, len(c.hints.Quotas), len(a.quotas))
 			if c.quota > 0 {
 				requireReady(t, g, now, now+int64(c.quota))
 			} else {
@@ -198,7 +198,7 @@ func TestABodyThatNamesNoQuotaThatWasExceededIsNoLater(t *testing.T) {
 	body := &Hints{After: &Hints{}, Quotas: []QuotaHint{until("q", 50, 58*time.Second), until("new", 0, time.Minute)}}
 	r.ApplyUngated(at("h", 1), &Report{Reading: body.Read(2 * second), Sent: 0}, Unseen{}, 2*second)
 	require.EqualValues(t, 5, g.Account.quotas[0].left, "a later request has found less")
-	require.True(t, g.Account.Knows("new"))
+	require.True(t, g.Account.knows("new"))
 }
 
 func TestARefusalThatOnlyTheBodyKnowsCounts(t *testing.T) {
@@ -216,7 +216,7 @@ func TestAChangeNamesTheAccountThatWasForgotten(t *testing.T) {
 		r.Gate(at("other", 1), 0)
 		g := sent(r, at("h", 1), 0, 2)
 		r.Apply(g, &Report{}, 0)
-		r.size = MaxTotal + spare
+		r.size = maxTotal + spare
 		require.Equal(t, forgot, r.Apply(g, &Report{}, 0).Forgot)
 	}
 }

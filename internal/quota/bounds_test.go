@@ -10,28 +10,9 @@ import (
 
 // This file tests the accounts and quotas of servers at the exact bounds of their rules.
 
-func TestAnAccountIsSilentUntilItsServerReportsSomething(t *testing.T) {
-	for name, tell := range map[string]func(*Account, *Gate){
-		"a hold of the account": func(a *Account, _ *Gate) { a.Hold(0, 1) },
-		"a hold of the server":  func(a *Account, _ *Gate) { a.refused(&refusal{at: 0, sent: -1, wait: 1, host: true, kind: Refused}) },
-		"a pace": func(a *Account, _ *Gate) {
-			a.Cover(&Own{Rate: 10, Fastest: 10})
-			a.backOff(&refusal{at: 0, sent: 0, bare: NotBare, kind: Refused})
-		},
-		"a quota": func(a *Account, g *Gate) { asks(t, g, 0, core(10, 5, second)) },
-	} {
-		a, g, _ := newFamilies()
-		asks(t, g, 0)
-		a.Hold(5, 0) // no hold
-		require.True(t, a.Silent(), name)
-		tell(a, g)
-		require.False(t, a.Silent(), name)
-	}
-}
-
 func TestARowOfRefusalsEndsWithAResponseToALaterRequest(t *testing.T) {
 	a, _, _ := newFamilies()
-	a.Cover(&Own{Rate: 50, Fastest: 50})
+	a.cover(&Own{Rate: 50, Fastest: 50})
 	a.backOff(&refusal{at: 10 * second, sent: 9 * second, bare: NotBare, kind: Refused})
 	a.answered(11*second, 10*second, Done)
 	require.EqualValues(t, 1, a.refusals, "it left before the row began")
@@ -88,7 +69,7 @@ func TestAPaceCountsFromWhenRequestsBegan(t *testing.T) {
 
 func TestAnAdaptiveLimitNeedsNoPace(t *testing.T) {
 	a, g, _ := newFamilies()
-	a.Cover(&Own{Rate: 0, Fastest: 0, Adaptive: true})
+	a.cover(&Own{Rate: 0, Fastest: 0, Adaptive: true})
 	burst(t, g, second, 10)
 	refuse(t, a, g, 2*second)
 	require.Zero(t, a.pace.rate)
@@ -98,9 +79,9 @@ func TestAQuotaWithoutAResetIsForgottenAfterAnHour(t *testing.T) {
 	a, g, _ := newFamilies()
 	asks(t, g, second, core(100, 5, meter.Never))
 	a.quota(second+quotaStale, "other")
-	require.True(t, a.Knows("core"))
+	require.True(t, a.knows("core"))
 	a.quota(second+quotaStale+1, "another")
-	require.False(t, a.Knows("core"))
+	require.False(t, a.knows("core"))
 }
 
 func TestAStateNamesTheUnitOfAQuota(t *testing.T) {

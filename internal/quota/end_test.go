@@ -122,11 +122,11 @@ func TestTheReserveIsKeptUntilTheEnd(t *testing.T) {
 	requireReady(t, g, 0, 2*second) // as if it were nothing
 
 	a, g, _ := newFamilies()
-	a.Cover(&Own{Rate: 10, Fastest: 10})
+	a.cover(&Own{Rate: 10, Fastest: 10})
 	asks(t, g, 0, kept(40, 60*second))
 	requireReady(t, g, 3, 60*second)
 	a, g, _ = newFamilies()
-	a.Cover(&Own{Rate: 10, Fastest: 10})
+	a.cover(&Own{Rate: 10, Fastest: 10})
 	asks(t, g, 0, core(100, 0, 60*second))
 	requireReady(t, g, 3, 3) // it is trusted
 
@@ -312,7 +312,7 @@ func TestATrustedClientIsStoppedOnlyAfterARefusal(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, g, _ := newFamilies()
-			a.Cover(&c.own)
+			a.cover(&c.own)
 			asks(t, g, 0, core(50, 1, 60*second))
 			sends(t, g, second, 1)
 			require.Equal(t, c.trusted, g.Payable(second, 1))
@@ -352,7 +352,7 @@ func TestTwoContradictionsInARowEndTheBeliefInAQuota(t *testing.T) {
 		"one without own limits": {20 * second, 0, 0, false, 0, false},
 	} {
 		a, g, _ := newFamilies()
-		a.Cover(&Own{Rate: c.own, Fastest: c.own})
+		a.cover(&Own{Rate: c.own, Fastest: c.own})
 		asks(t, g, 0, core(50, 3, 60*second))
 		refuses(t, g, second, empty(50, 60*second))
 		q := only(t, a)

@@ -32,8 +32,7 @@ func TestAFinalRefusalLetsOneRequestAMinuteAsk(t *testing.T) {
 	c := refusesFinally(t, x, second)
 	require.Equal(t, errSaid, c.Final)
 	require.Equal(t, OfAccount, c.Late)
-	require.True(t, a.Stops(second))
-	require.False(t, a.Silent())
+	require.True(t, a.stops(second))
 	require.False(t, x.Open(second))
 	for _, g := range []*Gate{x, y} {
 		requireAsk(t, g, second, 61*second)
@@ -78,7 +77,7 @@ func TestOneFinalRefusalIsNews(t *testing.T) {
 func TestForgetEndsAFinalRefusal(t *testing.T) {
 	a, x, _ := newFamilies()
 	refusesFinally(t, x, second)
-	require.Greater(t, a.Size(), NewAccount(NewServer(1), 2).Size(), "its words take room")
+	require.Greater(t, a.Size(), newAccount(NewServer(1), 2).Size(), "its words take room")
 	a.Forget(2 * second)
 	requireAsk(t, x, 2*second, 2*second)
 }

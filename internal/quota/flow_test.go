@@ -247,7 +247,7 @@ func TestAReportedEndHoldsUnlessSomethingCameBackBefore(t *testing.T) {
 
 func TestAResetThatHasPassedIsNotShown(t *testing.T) {
 	a, g, _ := newFamilies()
-	q := g.Under(0, "default")
+	q := g.under(0, "default")
 	q.counted, q.served, q.scarce, q.limit, q.most, q.left, q.reset = true, true, true, 20, 20, 5, 5*second
 	q.flow = flow{back: 10, span: float64(10 * second), n: 10}
 	require.Positive(t, q.refills())

@@ -28,8 +28,8 @@ type Gate struct {
 
 var _ meter.Meter = (*Gate)(nil)
 
-// NewGate returns a gate that stops no request.
-func NewGate(a *Account) *Gate {
+// newGate returns a gate that stops no request.
+func newGate(a *Account) *Gate {
 	g := new(Gate)
 	g.Join(a)
 	return g
@@ -56,8 +56,8 @@ func (g *Gate) Leave() {
 	}
 }
 
-// Under returns the quota of that name. The gate falls under it from now on.
-func (g *Gate) Under(now meter.Instant, name string) *quota {
+// under returns the quota of that name. The gate falls under it from now on.
+func (g *Gate) under(now meter.Instant, name string) *quota {
 	q := g.Account.quota(now, name)
 	if !slices.Contains(g.quotas, q) {
 		q.inFlight += g.inFlight
@@ -166,7 +166,7 @@ func (g *Gate) Judge(rep *Report, now meter.Instant) {
 		h = new(Hints)
 	}
 	if h.After == nil {
-		a.Cover(&rep.Own)
+		a.cover(&rep.Own)
 	}
 	rep.Wait = g.wait(&rep.Reading, now)
 	switch {
@@ -266,13 +266,13 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 		}
 	}
 	waiting := len(a.waiting) > 0 // if not, there is nothing to plan again
-	until, open, unnamed := a.Until(), waiting && g.Payable(now, 1), a.Knows(Unnamed)
+	until, open, unnamed := a.Until(), waiting && g.Payable(now, 1), a.knows(Unnamed)
 	if h.After == nil {
 		g.answered(rep, now)
 	}
 	for i := range rep.claims {
 		claim := &rep.claims[i]
-		q := g.Under(now, claim.Name)
+		q := g.under(now, claim.Name)
 		newest := q.newest
 		if q.report(now, rep, claim); q.newest != newest && i == 0 {
 			a.by = g
@@ -343,7 +343,7 @@ func (g *Gate) refuse(rep *Report, now meter.Instant) (lifted bool) {
 		}
 	case h.Explained:
 	case h.Host && r.wait > 0 && rep.Own.Adaptive:
-		a.HoldHost(now, r.wait)
+		a.holdHost(now, r.wait)
 	case rep.Own.Adaptive && r.kind == Refused: // decides about it
 	case r.kind == Exhausted && rep.named && r.wait > 0 && !h.Global:
 		a.holdQuotas(rep.claims, now+min(r.wait, longestHold))

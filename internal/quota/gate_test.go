@@ -89,8 +89,8 @@ func TestGateReportsTheLeastOfItsQuotas(t *testing.T) {
 func TestArithmeticIsTotal(t *testing.T) {
 	for seed := range uint64(300) {
 		r := metertest.Seeded(t, seed)
-		a := NewAccount(NewServer(seed), seed)
-		gates := []*Gate{NewGate(a), NewGate(a)}
+		a := newAccount(NewServer(seed), seed)
+		gates := []*Gate{newGate(a), newGate(a)}
 		now := meter.Instant(0)
 		for range 200 {
 			now = meter.AddInstant(now, r.Int64N(1<<r.IntN(38)))

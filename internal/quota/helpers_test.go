@@ -13,8 +13,8 @@ const milli = second / 1000
 
 // newFamilies returns two gates of one account, of which nothing is known.
 func newFamilies() (a *Account, x, y *Gate) {
-	a = NewAccount(NewServer(1), 2)
-	return a, NewGate(a), NewGate(a)
+	a = newAccount(NewServer(1), 2)
+	return a, newGate(a), newGate(a)
 }
 
 // core is what a response reports of a quota of that name.

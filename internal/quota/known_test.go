@@ -177,7 +177,7 @@ func TestWhatIsSavedIsRestored(t *testing.T) {
 	a, g, _ = newFamilies()
 	sends(t, g, second, 2)
 	a.Restore(3*second, &saved)
-	g.Under(3*second, "core")
+	g.under(3*second, "core")
 	require.EqualValues(t, 37-7-2, g.Tokens(3*second))
 	q := only(t, a)
 	require.Equal(t, []int64{60 * second, 100, 3 * second}, []int64{q.reset, q.limit, q.leftAt})

@@ -205,7 +205,7 @@ func (p *pace) refused(r *refusal, wait int64, end meter.Instant, lately record.
 		p.rate, p.steady, p.why = sustained, short, AsBefore
 	}
 	p.next = max(p.next, end)
-	if own.Trusted() {
+	if own.trusted() {
 		p.space(end, last)
 	}
 }

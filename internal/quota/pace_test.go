@@ -116,7 +116,7 @@ func TestAPaceIsPutOffToTheEndOfTheLongestWait(t *testing.T) {
 
 func TestPaceOfAKnownLimitIsItsOwnUntilRefusalsComeClose(t *testing.T) {
 	a, g, _ := newFamilies()
-	a.Cover(&Own{Rate: 50, Fastest: 50})
+	a.cover(&Own{Rate: 50, Fastest: 50})
 	burst(t, g, second, 50)
 	end := refuse(t, a, g, 2*second)
 	require.Equal(t, 50.0, a.pace.at(end))
@@ -293,7 +293,7 @@ func TestARateIsNotLoweredBeforeARequestIsAcceptedAfterAWait(t *testing.T) {
 func TestOnlyRequestsOfAKnownLimitLeaveEvenly(t *testing.T) {
 	for _, adaptive := range []bool{false, true} {
 		a, g, _ := newFamilies()
-		a.Cover(&Own{Rate: 50, Fastest: 50, Adaptive: adaptive})
+		a.cover(&Own{Rate: 50, Fastest: 50, Adaptive: adaptive})
 		burst(t, g, second, 1)
 		end := refuse(t, a, g, 2*second)
 		require.Equal(t, !adaptive, a.pace.evenly > end)
@@ -322,9 +322,9 @@ func TestRequestsOfAKnownLimitLeaveEvenlyAfterEachRefusal(t *testing.T) {
 		require.Equal(t, together, n, now)
 	}
 	a, _, _ := newFamilies()
-	a.Cover(&Own{Rate: 0.01, Fastest: 0.01})
+	a.cover(&Own{Rate: 0.01, Fastest: 0.01})
 	require.Equal(t, paceLeast, a.pace.most, "at most a second apart")
-	a.Cover(&Own{Rate: 5, Fastest: 50})
-	a.Cover(&Own{})
+	a.cover(&Own{Rate: 5, Fastest: 50})
+	a.cover(&Own{})
 	require.Equal(t, 50.0, a.pace.most, "requests without limits of their own fall under the same account")
 }

@@ -46,7 +46,7 @@ func (g *Gate) Play(now meter.Instant) (m meter.Meter, known bool) {
 
 // play returns what Play copies, and reports whether it stops requests.
 func (q *quota) play(now meter.Instant) (p playedQuota, stops bool) {
-	p = playedQuota{left: q.free(), most: q.most - q.withheld(), at: now, end: q.end(), held: q.held, rate: q.refills(), dry: q.scarce, dries: !q.account.own.Trusted()}
+	p = playedQuota{left: q.free(), most: q.most - q.withheld(), at: now, end: q.end(), held: q.held, rate: q.refills(), dry: q.scarce, dries: !q.account.own.trusted()}
 	switch {
 	case !q.believed() || q.left == meter.MaxCount, !q.scarce && (q.reserve == 0 || q.left > q.reserve) && !p.dries,
 		!q.counted && !q.empty():

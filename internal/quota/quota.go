@@ -258,7 +258,7 @@ func (q *quota) start(now meter.Instant) meter.Instant {
 // dry takes a response to an accepted request, after which nothing may be left.
 func (q *quota) dry(now meter.Instant) {
 	if q.empty() {
-		q.scarce, q.try = q.scarce || !q.account.own.Trusted(), q.start(now)
+		q.scarce, q.try = q.scarce || !q.account.own.trusted(), q.start(now)
 	}
 }
 
@@ -324,7 +324,7 @@ func (q *quota) next(from meter.Instant, need int64) (at meter.Instant, sure boo
 // ready is next as far as reports show.
 func (q *quota) ready(at meter.Instant, need int64) (meter.Instant, bool) {
 	switch {
-	case !q.believed() || q.left == meter.MaxCount, !q.scarce && (q.reserve == 0 || q.left > q.reserve) && q.account.own.Trusted():
+	case !q.believed() || q.left == meter.MaxCount, !q.scarce && (q.reserve == 0 || q.left > q.reserve) && q.account.own.trusted():
 		return at, true
 	case !q.counted && !q.empty():
 		return at, true

@@ -91,10 +91,10 @@ func (r *Registry) add(key *Key, now meter.Instant) *Gate {
 // addTo makes a gate of an account.
 func (r *Registry) addTo(a *Account, key *Key, now meter.Instant) *Gate {
 	r.fitFamilies(a)
-	s, g := a.server, NewGate(a)
+	s, g := a.server, newGate(a)
 	g.kind, g.finer, g.alike = s.kind(key), s.finerOf(key.Family), alike{key.Family, key.Method, key.Credential}
-	if a.Knows(Unnamed) {
-		g.Under(now, Unnamed)
+	if a.knows(Unnamed) {
+		g.under(now, Unnamed)
 	}
 	r.gates[place{a.group, g.kind}] = g
 	r.peak = max(r.peak, len(r.gates))
@@ -125,7 +125,7 @@ func (r *Registry) account(s *Server, key *Key, now meter.Instant) *Account {
 			return p.accounts[0]
 		}
 	}
-	a := NewAccount(s, r.seeds.Uint64())
+	a := newAccount(s, r.seeds.Uint64())
 	a.Key, a.Apart, a.used = key.ofGroup().clone(), strings.Clone(key.Apart), now
 	if p != nil && len(p.accounts) > 0 {
 		a.final = p.accounts[0].final
@@ -165,7 +165,7 @@ func (r *Registry) Apply(g *Gate, rep *Report, now meter.Instant) Change {
 	r.Judge(g, rep, now)
 	grows := rep.Hints != nil || g.Account.final != nil // else nothing is learned that takes room
 	c := g.apply(rep, now)
-	if grows || g.Account.byRefusal || r.size > MaxTotal {
+	if grows || g.Account.byRefusal || r.size > maxTotal {
 		c.Forgot = r.bound(g.Account, now)
 	}
 	return c
@@ -185,7 +185,7 @@ func (r *Registry) ApplyUngated(key *Key, rep *Report, unseen Unseen, now meter.
 		a.backoff.Sent(rep.Sent, false)
 	}
 	if unseen.Before != (record.Record{}) {
-		a.Sofar(unseen.Before.Without(float64(unseen.Since + 1))) // their responses have not come
+		a.lately = unseen.Before.Without(float64(unseen.Since + 1)) // their responses have not come
 	}
 	rep.Number = a.sent - unseen.Since
 	rep.Traits = key.Traits

@@ -11,10 +11,10 @@ import (
 // what there is to keep, so a bound on the number of accounts is not enough.
 
 const (
-	// MaxTotal is how many bytes a Registry takes at most, about, with a bucket for each gate and while no requests are in flight.
-	MaxTotal = 64 << 20
+	// maxTotal is how many bytes a Registry takes at most, about, with a bucket for each gate and while no requests are in flight.
+	maxTotal = 64 << 20
 
-	groupMost   = 4 * MaxSize // bytes of the accounts of a group together, besides what each takes without quotas
+	groupMost   = 4 * maxSize // bytes of the accounts of a group together, besides what each takes without quotas
 	maxFamilies = 16          // gates of an account that no request needs; the others are forgotten when another one is made
 	gateSize    = 448         // about what a gate takes with its bucket, besides its list of quotas
 	recordSize  = 304         // about what an account takes with its host and its places in maps, besides what Account.Size counts
@@ -33,12 +33,12 @@ func (r *Registry) count(a *Account) {
 // bound bounds how many bytes an account takes about which a report came, and all accounts together. It returns the name of one that was
 // forgotten although it stopped requests.
 func (r *Registry) bound(a *Account, now meter.Instant) (forgot string) {
-	if !a.Stops(now) {
+	if !a.stops(now) {
 		a.byRefusal = false
 	}
-	most := min(MaxSize, groupMost/len(a.group.accounts))
-	a.Fit(now, most-recordSize-min(a.gatesSize(), most/2))
-	for r.count(a); r.size > MaxTotal; {
+	most := min(maxSize, groupMost/len(a.group.accounts))
+	a.fit(now, most-recordSize-min(a.gatesSize(), most/2))
+	for r.count(a); r.size > maxTotal; {
 		name := r.forgetAccount(a, stopsByRefusal, now)
 		if name == "" {
 			break

@@ -66,7 +66,7 @@ func (r *Registry) check(now meter.Instant) string {
 		return "a gate has no account"
 	case size != r.size:
 		return "what accounts take is counted wrongly"
-	case r.size > MaxTotal+MaxSize:
+	case r.size > maxTotal+maxSize:
 		return "too much is kept"
 	case (r.First() == meter.Never) != (gates == 0):
 		return "what is kept is not looked at"
@@ -177,7 +177,7 @@ func (w *registryModel) step() {
 		if g != nil {
 			w.Forget(g.Account, w.now)
 			require.LessOrEqual(w, g.Account.Until(), w.now)
-			require.False(w, g.Account.Stops(w.now))
+			require.False(w, g.Account.stops(w.now))
 		}
 	case 9: // a request is returned
 		if known == nil || len(known.sent) == 0 {
@@ -365,7 +365,7 @@ func TestWhatIsRestoredIsBounded(t *testing.T) {
 	a := r.Gate(at("h", 0), 0).Account
 	fault := errors.New("fault")
 	require.Equal(t, fault, r.Restore(a, 0, func(*Account, meter.Instant) error { return fault }))
-	r.size += MaxTotal - 500
+	r.size += maxTotal - 500
 	err := r.Restore(a, 0, func(a *Account, now meter.Instant) error {
 		for i := range maxQuotas {
 			a.Restore(now, &Claim{Name: fmt.Sprint(i, strings.Repeat("x", 1000)), Limit: 10, Reset: second, Counted: true})
@@ -375,7 +375,7 @@ func TestWhatIsRestoredIsBounded(t *testing.T) {
 	require.ErrorIs(t, err, fault)
 	require.ErrorContains(t, err, "what other reported was forgotten")
 	require.Nil(t, r.Host("other"))
-	require.LessOrEqual(t, int(a.size), MaxSize)
+	require.LessOrEqual(t, int(a.size), maxSize)
 }
 
 func TestWhatAGateTakesIsCountedWhenItIsMade(t *testing.T) {
@@ -437,7 +437,7 @@ func TestHoldsOfARegistryDifferByItsSeed(t *testing.T) {
 	require.Len(t, ends, 30)
 	same := func() meter.Instant {
 		a := NewRegistry(10, 7).Gate(at("a", 0), 0).Account
-		a.HoldHost(0, 20*second)
+		a.holdHost(0, 20*second)
 		return a.Until() + a.Server().Held()
 	}
 	require.Equal(t, same(), same())

@@ -54,9 +54,9 @@ type Own struct {
 // Learns reports whether a limit learns from refusals.
 func (o *Own) Learns() bool { return o.Adaptive || o.Slots }
 
-// Trusted reports whether the client has limits of its own, and none that learns a rate. They are taken for right until a request is
+// trusted reports whether the client has limits of its own, and none that learns a rate. They are taken for right until a request is
 // refused: only then do quotas stop requests.
-func (o *Own) Trusted() bool { return o.Rate > 0 && !o.Adaptive }
+func (o *Own) trusted() bool { return o.Rate > 0 && !o.Adaptive }
 
 // Covered reports whether an own limit or an Adaptive one decides how fast requests are sent.
 func (o *Own) Covered() bool { return o.Rate > 0 || o.Adaptive }

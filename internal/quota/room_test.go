@@ -39,7 +39,7 @@ func inUse() int {
 	return int(m.HeapAlloc)
 }
 
-// What an account takes is counted, and what is counted is no less than there is: little for one that reported little, and about MaxSize
+// What an account takes is counted, and what is counted is no less than there is: little for one that reported little, and about maxSize
 // for any other.
 func TestWhatAnAccountTakesIsBounded(t *testing.T) {
 	n := 0
@@ -88,10 +88,10 @@ func TestAllAccountsTogetherTake64MBAtMost(t *testing.T) {
 	n, forgot := 0, ""
 	for host := range 6500 {
 		_, forgot = reports(r, fmt.Sprint("host-", host), spam(&n, true), meter.Instant(host))
-		require.LessOrEqual(t, r.size, MaxTotal)
+		require.LessOrEqual(t, r.size, maxTotal)
 	}
 	require.Empty(t, r.check(6500))
-	require.Greater(t, r.size, MaxTotal-2*MaxSize, "no more is forgotten than must be")
+	require.Greater(t, r.size, maxTotal-2*maxSize, "no more is forgotten than must be")
 	require.NotEmpty(t, forgot)
 	require.Nil(t, r.Host(forgot))
 	require.EqualValues(t, 6500-len(r.hosts), r.Evicted)
@@ -226,7 +226,7 @@ func TestManyGatesLeaveRoomForQuotas(t *testing.T) {
 	}
 	n := 0
 	r.Apply(r.Find(at("a", 0), 0), &Report{Reading: spam(&n, false).Read(0), Accepted: true}, 0)
-	require.Greater(t, r.Find(at("a", 0), 0).Account.Quotas(), 8)
+	require.Greater(t, len(r.Find(at("a", 0), 0).Account.quotas), 8)
 }
 
 func TestAnAccountIsIdleIfFewGatesAreToBeLookedAt(t *testing.T) {

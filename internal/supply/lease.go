@@ -106,7 +106,7 @@ func (n *Lease[B]) Update(now meter.Instant) {
 	if o == nil {
 		return
 	}
-	if o.over = now >= n.graceEnd(o); !o.over || o.IsSetup() || n.IsAlone() {
+	if o.over = now >= n.graceEnd(o); !o.over || o.isSetup() || n.IsAlone() {
 		return
 	}
 	switch s.Without {
@@ -137,7 +137,7 @@ func (n *Lease[B]) BlockedUntil() meter.Instant {
 	switch o := n.Out(); {
 	case o == nil:
 		return 0
-	case o.IsSetup():
+	case o.isSetup():
 		return Shut
 	case n.IsAlone():
 		return 0

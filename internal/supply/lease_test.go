@@ -50,7 +50,7 @@ func TestAWrongSetUpIsWaitedForInNoMode(t *testing.T) {
 		b.wants("a")
 		b.fail(b.begin(), fmt.Errorf("%w: NOPERM", store.ErrSetup))
 		n := b.lease("a")
-		assert.True(t, n.Out().IsSetup())
+		assert.True(t, n.Out().isSetup())
 		n.Update(b.now + 2*second)
 		assert.Equal(t, Shut, n.BlockedUntil())
 		assert.False(t, n.IsAlone())

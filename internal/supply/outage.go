@@ -40,5 +40,5 @@ func (o *Outage) Err() error { return o.err }
 // Again returns when the next call may be made.
 func (o *Outage) Again() meter.Instant { return o.again }
 
-// IsSetup reports whether it is a mistake that retrying does not fix.
-func (o *Outage) IsSetup() bool { return errors.Is(o.err, store.ErrSetup) }
+// isSetup reports whether it is a mistake that retrying does not fix.
+func (o *Outage) isSetup() bool { return errors.Is(o.err, store.ErrSetup) }

@@ -315,7 +315,7 @@ func (c *Call[B]) Book(part int, o *Outcome, alone bool, now meter.Instant) (new
 		n.outage.fail(o.Err, now, &s.Dice)
 		event = eventOf([]string{p.Budget.Limit}, p.Budget.Key, &was, &n.outage, now)
 	}
-	if n.IsAlone() && n.Out().IsSetup() {
+	if n.IsAlone() && n.Out().isSetup() {
 		n.Alone(now, nil, false, nil)
 	}
 	n.Update(now)
@@ -360,7 +360,7 @@ type Event struct {
 func eventOf(limits []string, key string, was, is *Outage, now meter.Instant) *Event {
 	e := &Event{Limits: slices.Clip(limits), Key: key, Err: is.err}
 	switch {
-	case (was.err == nil) == (is.err == nil) && was.IsSetup() == is.IsSetup():
+	case (was.err == nil) == (is.err == nil) && was.isSetup() == is.isSetup():
 		return nil
 	case was.err != nil:
 		e.Down = time.Duration(now - was.since)

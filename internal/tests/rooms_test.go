@@ -3,8 +3,10 @@ package tests
 import (
 	"bytes"
 	"encoding/json"
+	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -158,4 +160,85 @@ func within(path string) (name string, ok bool) {
 		return ".", true
 	}
 	return strings.CutPrefix(path, module+"/")
+}
+
+// What only its own package uses has no exported name. Names are compared without what they belong to, so that one which two packages have
+// may hide. Types may be used without their names, and so may the others of a list of constants.
+func TestExportedNamesOfInternalPackagesAreUsedByOthers(t *testing.T) {
+	type name struct{ room, name string }
+	declared, used := make(map[name]token.Position), make(map[string]map[string]bool) // used by name and room
+	files := token.NewFileSet()
+	err := filepath.WalkDir(".", func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") {
+			return err
+		}
+		f, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		room := filepath.Dir(path)
+		use := func(id *ast.Ident) {
+			if used[id.Name] == nil {
+				used[id.Name] = make(map[string]bool)
+			}
+			used[id.Name][room] = true
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.SelectorExpr:
+				use(n.Sel)
+			case *ast.InterfaceType: // who has the interface calls its methods
+				for _, m := range n.Methods.List {
+					for _, id := range m.Names {
+						use(id)
+					}
+				}
+			}
+			return true
+		})
+		if !strings.HasPrefix(room, "internal/") || strings.HasPrefix(room, "internal/lab/") || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		for _, id := range funcsAndValues(f) {
+			if id.IsExported() {
+				declared[name{room, id.Name}] = files.Position(id.Pos())
+			}
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	require.NotEmpty(t, declared)
+	fromElsewhere := []string{"String", "MarshalJSON", "UnmarshalJSON"} // called by the standard library
+	for n, at := range declared {
+		others := maps.Clone(used[n.name])
+		delete(others, n.room)
+		assert.True(t, len(others) > 0 || slices.Contains(fromElsewhere, n.name), "%s: no other package uses %s", at, n.name)
+	}
+}
+
+// funcsAndValues returns the names of functions, methods and values that a file declares, except of those in a list of constants.
+func funcsAndValues(f *ast.File) (names []*ast.Ident) {
+	for _, d := range f.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			names = append(names, d.Name)
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				if v, ok := spec.(*ast.ValueSpec); ok && len(v.Values) > 0 && !isIota(v.Values[0]) {
+					names = append(names, v.Names...)
+				}
+			}
+		}
+	}
+	return names
+}
+
+// isIota reports whether an expression has iota.
+func isIota(x ast.Expr) (is bool) {
+	ast.Inspect(x, func(n ast.Node) bool {
+		id, ok := n.(*ast.Ident)
+		is = is || ok && id.Name == "iota"
+		return true
+	})
+	return is
 }
