@@ -237,7 +237,7 @@ func TestPagesForUsersAreShort(t *testing.T) {
 			assert.LessOrEqual(t, len(strings.Fields(s)), 25, "%s: %s", name, s)
 		}
 	}
-	require.LessOrEqual(t, total, 13_400)
+	require.LessOrEqual(t, total, 13_150)
 }
 
 // asFunction makes a file with a function of statements, which may use what the text around them speaks of, and leave unused what
