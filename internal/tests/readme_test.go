@@ -124,6 +124,32 @@ func anchors(t *testing.T, name string) (all []string) {
 	return all
 }
 
+// TestDocumentsNameDocumentation checks that each `go doc X` finds X in a list of the API.
+func TestDocumentsNameDocumentation(t *testing.T) {
+	found := 0
+	for _, name := range documents(t) {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		for _, m := range regexp.MustCompile("`go doc (?:github.com/httpthrottle/)?([\\w/]+)\\.?([\\w.]*)`").FindAllStringSubmatch(string(text), -1) {
+			list := strings.ReplaceAll(strings.TrimPrefix(m[1], "throttle/"), "/", "_")
+			if m[1] != "throttle" {
+				list = "throttle_" + list
+			}
+			api, err := os.ReadFile("testdata/api/" + list + ".txt")
+			require.NoError(t, err, "%s: %s", name, m[0])
+			symbol := `(?m)^(func|type) ` + m[2] + `\b`
+			if of, method, ok := strings.Cut(m[2], "."); ok {
+				symbol = `(?m)^method \(\*?` + of + `\) ` + method + `\(`
+			}
+			if m[2] != "" {
+				assert.Regexp(t, symbol, string(api), "%s: %s", name, m[0])
+			}
+			found++
+		}
+	}
+	require.GreaterOrEqual(t, found, 10)
+}
+
 // TestQuestionsAreAnswered looks for what docs/lab/questions.md quotes below the heading that it links to.
 func TestQuestionsAreAnswered(t *testing.T) {
 	text, err := os.ReadFile("docs/lab/questions.md")
