@@ -38,7 +38,7 @@ type part struct {
 	fit     fit
 	ends    meter.Instant // of the window, if the request whose response says so came when it was sent
 	late    int64         // by how much later the window ends at most, because it came later
-	told    meter.Instant // the end of a window as the newest response reported it; 0: none has
+	told    meter.Instant // the latest end of a window by what the newest response reported; 0: none has
 	lasts   int64         // how long a window is, by two reported ends; 0: it is not known
 	rate    float64       // per ns, of a bucket
 	refills float64       // responses that speak for a bucket, less those that speak for a window
@@ -157,7 +157,7 @@ func (p *part) resets(in, took int64, ends func(meter.Instant) meter.Instant) {
 	case in < 0:
 		end = ends(at)
 	case in > 0 && used >= p.limit/64:
-		p.ended(end, in)
+		p.ended(end, in, took)
 		if rate := used / float64(in); p.rate == 0 {
 			p.rate = rate
 		} else {
@@ -178,12 +178,13 @@ func (p *part) resets(in, took int64, ends func(meter.Instant) meter.Instant) {
 // isWindow reports whether it is known how long its windows last.
 func (p *part) isWindow() bool { return p.refills < 0 && p.lasts > 0 }
 
-// ended takes the end of a window. Windows follow each other, so the next one ends one or several of them later.
-func (p *part) ended(end meter.Instant, in int64) {
+// ended takes the end of a window, which is later by as much as its response took if it was reported at the end of that. Windows follow each
+// other, so the next one ends one or several of them later.
+func (p *part) ended(end meter.Instant, in, took int64) {
 	if later := end - p.told; p.told > 0 && float64(later) > rounding && (p.lasts == 0 || later < p.lasts) {
 		p.lasts = later
 	}
-	p.told = end
+	p.told = meter.AddInstant(end, took)
 	if p.lasts > 0 {
 		p.lasts = max(p.lasts, in)
 	}
