@@ -7,7 +7,14 @@
 //
 // The path begins with the name of an upstream of the file: http://127.0.0.1:8080/openai/v1/models becomes
 // https://api.openai.com/v1/models. Requests go nowhere else. Keys are those of the clients, and are passed on, and not logged. The live
-// page and /metrics are at an address of their own. SIGTERM ends the program once the requests that wait were sent.
+// page and /metrics are at an address of their own.
+//
+// Without max_wait, a request waits until its client leaves. With it, it is rejected with 429 and Retry-After, in the shape that the file
+// names. A cost that can never be paid is a 413, because SDKs repeat a 429. A request's body of up to 4 MiB is read before it waits, so that
+// the proxy notices that a client has left, and finds the model, which vendors count separately. Longer bodies and all responses are
+// passed on as they come.
+//
+// After SIGTERM, requests that wait are sent, streams end, and new requests get a 503 with Retry-After, for at most drain, 25 s by default.
 package main
 
 import (
