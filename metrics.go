@@ -31,7 +31,8 @@ type Hooks struct {
 	OnCancel func(CancelEvent)
 	// OnServerRefusal is called when a server has refused a request because of a limit, also under WithoutServerHints.
 	OnServerRefusal func(ServerRefusalEvent)
-	// OnHold is called after a hold was set, by Limiter.Hold, Limiter.HoldAll, a server or an Adaptive limit.
+	// OnHold is called after a hold was set, by Limiter.Hold, Limiter.HoldAll, a server or an Adaptive limit, and when a server refuses for a
+	// reason that no waiting ends.
 	OnHold func(HoldEvent)
 	// OnSettle is called after a charge was corrected to the true cost.
 	OnSettle func(SettleEvent)
