@@ -10,7 +10,7 @@ type bucketState struct {
 	header
 	at     int64 // the level is as of this tick
 	level  int64
-	seq    int64 // the last lease
+	seq    int64 // the last lease: when it was, or one more than the one before
 	filled int64 // the first lease after the bucket was full
 	debt   int64 // what was owed, less what has come in since. What is promised does not count, so it leaves room for debts
 	peaks  []peak
@@ -20,7 +20,7 @@ type bucketState struct {
 type peak struct{ seq, room int64 }
 
 // maxPeaks bounds the number of peaks. Of more, the two that are closest become one, and fewer tokens can be given back.
-const maxPeaks = 7
+const maxPeaks = 15
 
 func newBucketState(c *Call, now int64) *bucketState {
 	return &bucketState{
@@ -42,13 +42,13 @@ func (s *bucketState) advance(c *Call, now int64) {
 		s.level, s.at, s.debt = s.full, ceilDiv(now, s.tick), 0
 	}
 	if c.Owe > 0 {
-		s.owe(c)
+		s.owe(c, now)
 	}
 }
 
 // owe charges tokens. What is not there is a debt.
-func (s *bucketState) owe(c *Call) {
-	s.remember()
+func (s *bucketState) owe(c *Call, now int64) {
+	s.remember(now, -s.debt)
 	owed := mulSat(c.Owe, s.per)
 	there := min(owed, max(0, s.level))
 	more := min(owed-there, max(0, c.Owed-s.debt))
@@ -76,6 +76,7 @@ func (s *bucketState) flow(now int64) {
 
 // retune changes the rate and the burst to those of c. Earlier leases can give nothing back from then on.
 func (s *bucketState) retune(c *Call, now int64) {
+	s.seq = s.when(0)
 	s.level, s.debt = rescale(s.level, s.per, c.Per), rescale(s.debt, s.per, c.Per)
 	if s.tick != c.Tick {
 		s.at = ceilDiv(now, c.Tick)
@@ -93,34 +94,35 @@ func rescale(level, from, to int64) int64 {
 	return max(-most, min(whole, most))*to + int64(math.Floor(part*(1-0x1p-50)))
 }
 
-// remember records a peak before tokens are taken.
-func (s *bucketState) remember() {
-	s.seq++
+// remember records a peak before tokens are taken. If they are promised, there will be at least that much when they are due.
+func (s *bucketState) remember(now, least int64) {
+	s.seq = max(s.seq+1, now)
 	if s.level >= s.full {
 		s.filled, s.peaks = s.seq, nil
 		return
 	}
-	room := s.full - s.level
+	room := s.full - max(s.level, min(least, s.full))
 	n := len(s.peaks)
 	for n > 0 && s.peaks[n-1].room >= room {
 		n--
 	}
-	if s.peaks = append(s.peaks[:n], peak{s.seq, room}); len(s.peaks) > maxPeaks {
-		s.join()
-	}
+	s.peaks = joined(append(s.peaks[:n], peak{s.seq, room}), maxPeaks)
 }
 
-// join makes one of the two peaks that are closest.
-func (s *bucketState) join() {
-	at := 0
-	gap := func(i int) int64 { return s.peaks[i+1].room - s.peaks[i].room }
-	for i := range len(s.peaks) - 1 {
-		if gap(i) < gap(at) {
-			at = i
+// joined makes one of the two peaks that are closest, until there are at most that many.
+func joined(peaks []peak, most int) []peak {
+	for len(peaks) > most {
+		at := 0
+		gap := func(i int) int64 { return peaks[i+1].room - peaks[i].room }
+		for i := range len(peaks) - 1 {
+			if gap(i) < gap(at) {
+				at = i
+			}
 		}
+		peaks[at+1].room = min(peaks[at].room, peaks[at+1].room)
+		peaks = slices.Delete(peaks, at, at+1)
 	}
-	s.peaks[at+1].room = min(s.peaks[at].room, s.peaks[at+1].room)
-	s.peaks = slices.Delete(s.peaks, at, at+1)
+	return peaks
 }
 
 // giveBack undoes a part of a lease. Tokens that a full bucket would have lost without that lease are not given back.
@@ -166,16 +168,28 @@ func (s *bucketState) plenty(_ *Call, taken int64) int64 {
 	return max(0, (s.level-taken*s.per)/(4*s.per))
 }
 
-func (s *bucketState) take(_ *Call, tokens, now int64) LeasedPart {
+func (s *bucketState) take(c *Call, tokens, now int64) LeasedPart {
 	p := LeasedPart{Tokens: tokens, AtOnce: min(tokens, max(0, s.level)/s.per)}
 	if p.AtOnce < tokens {
 		due := s.at + ceilDiv((p.AtOnce+1)*s.per-s.level, s.n)
 		p.Next = micros(max(0, due*s.tick-now))
 	}
-	s.remember()
-	p.ID = s.seq
+	s.remember(now, mulSat(c.Due, s.per))
 	s.level -= tokens * s.per
+	p.ID = s.when(min(c.Due*s.per, c.Horizon/2))
 	return p
+}
+
+// when returns when the level is reached, or seq if that is later or nothing is promised.
+//
+// A lease has as its ID when its last token is due and the next request can be sent, or half of the horizon after it, since processes ask
+// before that, and report what comes back after it. So what is given back is bounded by leases since then, as in a bucket that takes tokens
+// when they are due. Until then, all of it can be given back.
+func (s *bucketState) when(level int64) int64 {
+	if s.level >= 0 {
+		return s.seq
+	}
+	return max(s.seq, (s.at+ceilDiv(level-s.level, s.n))*s.tick)
 }
 
 func (s *bucketState) left(_ *Call, p *LeasedPart) {

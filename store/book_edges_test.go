@@ -14,7 +14,7 @@ func TestPeaksOfABookAreBounded(t *testing.T) {
 	s := &bucketState{level: 1 << 40}
 	s.full = 1 << 40
 	for i := range int64(100) {
-		s.remember()
+		s.remember(0, 0)
 		require.LessOrEqual(t, len(s.peaks), maxPeaks)
 		if i > maxPeaks {
 			require.Len(t, s.peaks, maxPeaks)

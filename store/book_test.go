@@ -271,3 +271,32 @@ func FuzzNumbersStayExact(f *testing.F) {
 		}
 	})
 }
+
+// What is given back of promised tokens is bounded by leases since they were due, as in a bucket that takes them then: it was empty when
+// others took them, so no more than its burst less their tokens can have been lost.
+func TestPromisedTokensAreGivenBackAsIfTakenWhenDue(t *testing.T) {
+	l := newLessor(t)
+	b := bucket(100, time.Second, 200)
+	need := func() LeasedPart { return l.ask(Part{Budget: b, Need: 100, Want: 100, Within: time.Minute}) }
+	back := func(tokens, id int64) float64 {
+		before := l.ask(Part{Budget: b}).Left
+		return l.ask(Part{Budget: b, Back: []Return{{tokens, id}}}).Left - before
+	}
+	need()
+	need()
+	first, second := need(), need() // due in one second, and in two
+	l.later(time.Second - time.Microsecond)
+	if got := back(10, first.ID); got != 10 {
+		t.Errorf("of ten that are not due yet, %v came back", got)
+	}
+	for range 2 { // each takes 100 as soon as there are as many: there is room for 100
+		l.later(time.Second)
+		need()
+	}
+	if got := back(90, first.ID); got != 90 {
+		t.Errorf("of 90, %v came back", got)
+	}
+	if got := back(100, second.ID); got != 10 {
+		t.Errorf("of 100 beside 90, %v came back, and there was room for ten more", got)
+	}
+}

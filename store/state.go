@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -25,7 +26,8 @@ type saved struct {
 	Seq       int64           `json:"seq,omitzero"`
 	Filled    int64           `json:"filled,omitzero"`
 	Debt      int64           `json:"debt,omitzero"`
-	Peaks     [][2]int64      `json:"peaks,omitzero"`
+	Peaks     [][2]int64      `json:"peaks,omitzero"` // at most fewPeaks
+	All       [][2]int64      `json:"all,omitzero"`   // the peaks, if there are more. The release before does not know it, and drops it
 	Log       [][2]int64      `json:"log,omitzero"`
 	Used      int64           `json:"used,omitzero"`
 	Ends      int64           `json:"ends,omitzero"`
@@ -109,9 +111,20 @@ func (h *header) save(v *saved) {
 func (s *bucketState) save(v *saved) {
 	s.header.save(v)
 	v.At, v.Level, v.Seq, v.Filled, v.Debt = s.at, s.level, s.seq, s.filled, s.debt
-	for _, p := range s.peaks {
-		v.Peaks = append(v.Peaks, [2]int64{p.seq, p.room})
+	v.Peaks = numbers(joined(slices.Clone(s.peaks), fewPeaks))
+	if len(s.peaks) > fewPeaks {
+		v.All = numbers(s.peaks)
 	}
+}
+
+// fewPeaks is how many peaks the release before reads.
+const fewPeaks = 7
+
+func numbers(peaks []peak) (all [][2]int64) {
+	for _, p := range peaks {
+		all = append(all, [2]int64{p.seq, p.room})
+	}
+	return all
 }
 
 func (s *slidingState) save(v *saved) {
@@ -146,14 +159,18 @@ func (v *saved) state(kind Kind) (state, error) {
 	h := header{seen: v.Seen, busy: v.Busy, before: v.Before, hold: v.Hold, ruling: ruled}
 	switch kind {
 	case Bucket, Pace:
-		if len(v.Peaks) > maxPeaks || r.full == 0 {
+		if len(v.Peaks) > fewPeaks || len(v.All) > maxPeaks || r.full == 0 {
 			return nil, fmt.Errorf("it is not the state of a %s", kind)
 		}
 		if v.Level > r.full || v.Level < -mostLevel || v.Debt < 0 || v.Debt > mostUnits || r.per > mostUnits {
 			return nil, fmt.Errorf("it has a level of %d of %d", v.Level, r.full)
 		}
 		s := &bucketState{header: h, at: v.At, level: v.Level, seq: v.Seq, filled: v.Filled, debt: v.Debt}
-		for _, p := range v.Peaks {
+		peaks := v.Peaks
+		if len(v.All) > 0 {
+			peaks = v.All
+		}
+		for _, p := range peaks {
 			s.peaks = append(s.peaks, peak{p[0], p[1]})
 		}
 		return s, nil

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"encoding/json"
 	"math/rand/v2"
 	"strconv"
 	"testing"
@@ -119,4 +120,33 @@ func TestDamagedStatesAreErrors(t *testing.T) {
 	assert.Zero(t, b.Until(&unknown))
 	require.NoError(t, b.SetState(&of, nil))
 	assert.Nil(t, b.State(&of), "it is new")
+}
+
+// A state with more peaks than the release before reads has fewer of them as well, which never give back more.
+func TestTheReleaseBeforeReadsFewerPeaks(t *testing.T) {
+	l := newLessor(t)
+	b := bucket(1, time.Hour, 1000)
+	var ids []int64
+	for range 12 {
+		ids = append(ids, l.ask(Part{Budget: b, Want: 10}).ID)
+		l.later(time.Second)
+	}
+	text := l.book.State(&b)
+	var v saved
+	require.NoError(t, json.Unmarshal(text, &v))
+	require.Len(t, v.Peaks, fewPeaks)
+	require.Len(t, v.All, 11)
+	v.All = nil // as that release writes it
+	before, err := json.Marshal(v)
+	require.NoError(t, err)
+	left := make([]float64, 2)
+	for i, text := range [][]byte{text, before} {
+		require.NoError(t, l.book.SetState(&b, text))
+		for _, id := range ids {
+			left[i] = l.ask(Part{Budget: b, Back: []Return{{10, id}}}).Left
+		}
+	}
+	require.InDelta(t, 1000, left[0], .01)
+	require.Less(t, left[1], left[0])
+	require.Greater(t, left[1], 880.)
 }

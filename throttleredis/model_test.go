@@ -67,8 +67,8 @@ func TestScriptDecidesAsTheBook(t *testing.T) { // slow: 40,000 calls of a Redis
 }
 
 // TestReleasesDecideTogether has processes of this release and of the one before, whose scripts are in testdata/previous, take turns with
-// the same budgets: during a roll-out, together they decide as one Book, also if it is rolled back. Debts of buckets and paces are left
-// out, because the release before forgives some.
+// the same budgets: during a roll-out, together they decide as one Book, also if it is rolled back. Debts and returns of buckets and paces
+// are left out, because the release before forgives some debts, and numbers leases in another way.
 func TestReleasesDecideTogether(t *testing.T) {
 	m := newModel(t, start(t).client(t), 1)
 	m.before = modelScripts(t, os.DirFS("testdata/previous"))
@@ -80,22 +80,49 @@ func TestReleasesDecideTogether(t *testing.T) {
 	}
 }
 
+// TestReleasesTakeTokensBack has each release take back what it leased, while the other one decides in between.
+func TestReleasesTakeTokensBack(t *testing.T) {
+	m := newModel(t, start(t).client(t), 1)
+	now, before := m.store.scripts, modelScripts(t, os.DirFS("testdata/previous"))
+	b := store.Budget{Kind: store.Bucket, Limit: "l", N: 10, Per: time.Second, Burst: 100, Initial: 100}
+	for _, promised := range []bool{false, true} {
+		for _, one := range []*scripts{now, before} {
+			other := now
+			if one == now {
+				other = before
+			}
+			ask := func(s *scripts, p store.Part) store.LeasedPart {
+				m.store.scripts = s
+				return m.askOne(b, p)
+			}
+			b.Key += "+"
+			if promised {
+				ask(one, store.Part{Need: 100})
+			}
+			lease := ask(one, store.Part{Need: 40, Within: time.Minute})
+			for range 20 {
+				m.now += 1000
+				ask(other, store.Part{Need: 1, Within: time.Minute})
+				ask(one, store.Part{Need: 1, Within: time.Minute})
+			}
+			left := ask(one, store.Part{}).Left
+			if got := ask(one, store.Part{Back: []store.Return{{Tokens: 30, Lease: lease.ID}}}).Left; got != left+30 {
+				t.Errorf("promised %v, this release %v: 30 tokens came back, and %v left became %v", promised, one == now, left, got)
+			}
+			if got := ask(other, store.Part{Need: 1, Within: time.Minute}); got.Tokens != 1 || got.Left != left+29 {
+				t.Errorf("promised %v, this release %v: the other one leases %d tokens, and %v are left", promised, one == now, got.Tokens, got.Left)
+			}
+		}
+	}
+}
+
 // TestADebtOutlastsTheReleaseBefore has the release before decide about a budget that is in debt. It keeps what is owed, so that no more can
 // be owed than without it.
 func TestADebtOutlastsTheReleaseBefore(t *testing.T) {
 	m := newModel(t, start(t).client(t), 1)
 	before := modelScripts(t, os.DirFS("testdata/previous"))
 	b := store.Budget{Kind: store.Bucket, Limit: "l", N: 1, Per: time.Hour, Burst: 100, Initial: 100}
-	ask := func(p store.Part) store.LeasedPart {
-		t.Helper()
-		must(t, m.client.Set(t.Context(), "clock", m.now, 0).Err())
-		m.store.clocks[0].best.Store(0)
-		p.Budget = b
-		leases, err := m.store.Lease(t.Context(), []store.Ask{{Parts: []store.Part{p}}})
-		must(t, err)
-		must(t, leases[0].Err)
-		return leases[0].Parts[0]
-	}
+	ask := func(p store.Part) store.LeasedPart { return m.askOne(b, p) }
 	ask(store.Part{Owe: 160})
 	m.store.scripts, before = before, m.store.scripts
 	var last store.LeasedPart
@@ -111,6 +138,18 @@ func TestADebtOutlastsTheReleaseBefore(t *testing.T) {
 	if got := ask(store.Part{Owe: 1000}).Left; got != left-40 {
 		t.Errorf("%v tokens left %v, want %v: no more than the burst is owed", left, got, left-40)
 	}
+}
+
+// askOne asks the scripts alone.
+func (m *model) askOne(b store.Budget, p store.Part) store.LeasedPart {
+	m.Helper()
+	must(m.T, m.client.Set(m.Context(), "clock", m.now, 0).Err())
+	m.store.clocks[0].best.Store(0)
+	p.Budget = b
+	leases, err := m.store.Lease(m.Context(), []store.Ask{{Parts: []store.Part{p}}})
+	must(m.T, err)
+	must(m.T, leases[0].Err)
+	return leases[0].Parts[0]
 }
 
 type model struct {
@@ -221,6 +260,8 @@ func (m *model) ask() store.Ask {
 	return a
 }
 
+func promises(b store.Budget) bool { return b.Kind == store.Bucket || b.Kind == store.Pace }
+
 func (m *model) part(b store.Budget) store.Part {
 	most := b.N
 	if b.Kind == store.Bucket {
@@ -256,7 +297,7 @@ func (m *model) part(b store.Budget) store.Part {
 		if p.Owe = m.Int64N(4); m.IntN(50) == 0 {
 			p.Owe = m.Int64N(most + 3)
 		}
-		if m.before != nil && (b.Kind == store.Bucket || b.Kind == store.Pace) {
+		if m.before != nil && promises(b) {
 			p.Owe = 0
 		}
 	}
@@ -268,6 +309,9 @@ func (m *model) part(b store.Budget) store.Part {
 		if m.IntN(100) > 0 {
 			p.Since = store.MaxSince
 		}
+	}
+	if m.before != nil && promises(b) {
+		return p
 	}
 	key := m.store.key(&b)
 	for len(m.had[key]) > 0 && m.IntN(2) == 0 {
@@ -309,6 +353,11 @@ func (m *model) compare(asks []store.Ask) {
 		}
 		if got[i].Err != nil {
 			continue
+		}
+		for k := range got[i].Parts {
+			if m.before != nil && promises(asks[i].Parts[k].Budget) {
+				got[i].Parts[k].ID, want[i].Parts[k].ID = 0, 0
+			}
 		}
 		if !reflect.DeepEqual(got[i].Parts, want[i].Parts) {
 			m.Fatalf("now %d, ask %+v:\nthe script: %+v\nthe book:   %+v", m.now, asks[i], got[i].Parts, want[i].Parts)

@@ -2,23 +2,23 @@
 -- The state after its head, as doubles:
 --   at         the level is as of this tick
 --   level      negative while tokens are promised or owed
---   seq        the number of the last lease
+--   seq        the last lease: when it was, or one more than the one before
 --   filled     that of the first lease after the bucket was full
---   seq, room  of each peak: how much was missing to full before a lease, if more has been missing ever since; at most 7
+--   seq, room  of each peak: how much was missing to full before a lease, if more has been missing ever since; at most 15
 -- While debts have not come in, the first peak is none: its room is DEBT, and its seq minus what is owed. The release before, which
 -- does not know it, keeps such a peak, because no other one has less room, and takes no lease to be older.
 local STATE, LENGTH, DEBT = '<Bddddddddddddd', 105, -2 ^ 60
 
-local function remember(s)
-  s.seq = s.seq + 1
+local function remember(s, least)
+  s.seq = max(s.seq + 1, now)
   if s.level >= s.full then
     s.filled, s.peaks = s.seq, ''
     return
   end
-  local room, peaks = s.full - s.level, s.peaks
+  local room, peaks = s.full - max(s.level, min(least, s.full)), s.peaks
   while #peaks > 0 and unpack('<d', peaks, #peaks - 7) >= room do peaks = sub(peaks, 1, -17) end
   peaks = peaks .. pack('<dd', s.seq, room)
-  if #peaks > 112 then -- the two that are closest become one
+  if #peaks > 240 then -- the two that are closest become one
     local closest, at
     for i = 1, #peaks - 31, 16 do
       local _, before, _, after = unpack('<dddd', peaks, i)
@@ -28,6 +28,12 @@ local function remember(s)
     peaks = sub(peaks, 1, at - 1) .. pack('<dd', later, min(before, after)) .. sub(peaks, at + 32)
   end
   s.peaks = peaks
+end
+
+-- when returns when the level is reached, or seq if that is later or nothing is promised.
+local function when(s, level)
+  if s.level >= 0 then return s.seq end
+  return max(s.seq, (s.at + ceil((level - s.level) / s.n)) * s.tick)
 end
 
 local function readBucket(key, p)
@@ -85,6 +91,7 @@ local function readBucket(key, p)
       local most = floor(MOST / to)
       return max(-most, min(whole, most)) * to + floor(part * (1 - 2 ^ -50))
     end
+    s.seq = when(s, 0)
     s.level, s.debt = rescale(s.level, s.per, b.per), rescale(s.debt, s.per, b.per)
     if s.tick ~= b.tick then s.at = ceil(now / b.tick) end
     s.tick, s.n, s.per, s.full = b.tick, b.n, b.per, b.full
@@ -93,7 +100,7 @@ local function readBucket(key, p)
   b = p.budget -- which is that of another process if its rule counts
   if s.level >= s.full then s.level, s.at, s.debt = s.full, ceil(now / s.tick), 0 end
   if p.owe > 0 then
-    remember(s)
+    remember(s, -s.debt)
     local there = min(p.owe * s.per, max(0, s.level))
     local more = min(p.owe * s.per - there, max(0, b.owed - s.debt))
     s.debt = s.debt + more
@@ -116,9 +123,9 @@ local function writeBucket(key, s, p, tokens)
   if tokens > 0 then
     atOnce = max(0, min(tokens, s.there))
     if atOnce < tokens then next = max(0, (s.at + ceil(((atOnce + 1) * s.per - s.level) / s.n)) * s.tick - now) end
-    remember(s)
-    id = s.seq
+    remember(s, p.due * s.per)
     s.level = s.level - tokens * s.per
+    id = when(s, min(p.due * s.per, floor(p.budget.horizon / 2)))
   end
   local full = s.at
   if s.level < s.full then full = full + ceil((s.full - s.level) / s.n) end
