@@ -139,7 +139,7 @@ func TestStatesAreSmallAndExpire(t *testing.T) {
 		most int64 // bytes, by MEMORY USAGE
 	}{
 		{store.Budget{Kind: store.Bucket, Limit: "requests", Key: "api.example.com", N: 1000, Per: time.Second, Burst: 1000, Initial: 1000}, 480},
-		{store.Budget{Kind: store.Pace, Limit: "requests", Key: "api.example.com", N: 1000, Per: time.Second}, 330},
+		{store.Budget{Kind: store.Pace, Limit: "requests", Key: "api.example.com", N: 1000, Per: time.Second}, 480},
 		{store.Budget{Kind: store.Sliding, Limit: "requests", Key: "api.example.com", N: 100_000, Per: time.Second}, 2700},
 		{store.Budget{Kind: store.Fixed, Limit: "requests", Key: "api.example.com", N: 1000, Per: time.Second}, 210},
 		{store.Budget{Kind: store.Slots, Limit: "requests", Key: "api.example.com", N: 1000}, 420},
