@@ -91,23 +91,23 @@ func ByRoute(patterns ...string) KeyFunc {
 // familyOf returns the first segment of a path that names a resource, because servers count resources separately. It skips "api"
 // and versions.
 func familyOf(path string) string {
-	path = resourceOf(path)
-	if end := strings.IndexByte(path, '/'); end >= 0 {
-		path = path[:end]
-	}
-	return path
+	family, _, _ := strings.Cut(resourceOf(path), "/")
+	return family
 }
 
 // resourceOf returns the path from the segment of familyOf on.
 func resourceOf(path string) string {
-	for {
-		path = strings.TrimPrefix(path, "/")
-		end := strings.IndexByte(path, '/')
-		if end < 0 || !isPrefix(path[:end]) {
-			return path
+	begin := 0
+	for i := range len(path) {
+		if path[i] != '/' {
+			continue
 		}
-		path = path[end+1:]
+		if !isPrefix(path[begin:i]) {
+			break
+		}
+		begin = i + 1
 	}
+	return path[begin:]
 }
 
 func isPrefix(segment string) bool {

@@ -28,7 +28,7 @@ type sent struct {
 	err     error
 	answer  limiter.Answer
 	more    *bodyHints // finds more reports in the body; nil: the body adds nothing
-	mayHint bool       // the response may have hints; see the method of that name
+	read    bool       // the response is to be read; see Transport.reads
 	tracked bool       // its outcome is to be reported, whatever it is
 	local   bool       // an inner Transport rejected it
 }
@@ -48,7 +48,7 @@ func (t *Transport) send(c *call, r *limiter.Request) (*http.Response, reach, er
 		return t.exchange(c, r, nil, reachedServer, nil)
 	}
 	resp, far, err := t.forward(c.req, r)
-	if err == nil && (resp == nil || !t.mayHint(c.req, resp, r.At)) { // it means nothing to any limit
+	if err == nil && (resp == nil || !t.reads(c.req, resp, r.At) || !t.mayHint(c.req, resp)) { // it means nothing to any limit
 		t.takeBack(r)
 		return resp, far, nil
 	}
@@ -77,7 +77,7 @@ func (t *Transport) exchange(c *call, r *limiter.Request, resp *http.Response, f
 			s.resp, s.far, s.err = t.forward(c.req, s.request(r))
 		}
 	}
-	s.mayHint = s.err == nil && s.resp != nil && (!s.tracked || t.mayHint(c.req, s.resp, r.At))
+	s.read = s.err == nil && s.resp != nil && (!s.tracked || t.reads(c.req, s.resp, r.At))
 	t.learn(c, s.request(r), &s)
 	done = true
 	if s.kept == nil {
@@ -151,7 +151,7 @@ func (t *Transport) answer(c *call, resp *http.Response, s *sent) {
 		a.Unsent, s.local = true, true
 		return
 	}
-	if s.mayHint {
+	if s.read {
 		a.Hints, s.more = t.readHints(c, resp)
 	}
 	a.Outcome, a.Unsent = aimd.Outcome(outcomeOf(req.Context(), resp, s.err, a.Hints)), s.far == reachedNoServer
@@ -203,25 +203,22 @@ func outcomeOfError(ctx context.Context, err error) Outcome {
 	return OutcomeUnavailable
 }
 
-// mayHint reports whether a response to a request that was granted then may have hints, or may come from an
-// inner Transport.
-func (t *Transport) mayHint(req *http.Request, resp *http.Response, granted meter.Instant) bool {
-	if mayBeLocal(req, resp) {
-		return true
-	}
-	if t.noHints && resp.StatusCode < 400 {
-		return false
-	}
-	host := hostOf(req)
+// reads reports whether a response to a request that was granted then is to be read, because it may have hints or come from an inner
+// Transport.
+func (t *Transport) reads(req *http.Request, resp *http.Response, granted meter.Instant) bool {
 	switch {
-	case resp.StatusCode >= 400:
-		if !t.noHints && meaningOf(resp.StatusCode).bare != quota.NotBare {
-			return true
-		}
-	case !t.sampler.reads(host, granted) && !t.limiter.core.HasHints.Load() && !t.readsAll || len(resp.Header) == 0:
+	case mayBeLocal(req, resp), resp.StatusCode >= 400:
+		return true
+	case t.noHints:
 		return false
 	}
-	return !t.hints.Silent(host, resp.StatusCode, decodedHeader(resp.Header))
+	return (t.sampler.reads(hostOf(req), granted) || t.limiter.core.HasHints.Load() || t.readsAll) && len(resp.Header) > 0
+}
+
+// mayHint reports whether a response that is read has something to read.
+func (t *Transport) mayHint(req *http.Request, resp *http.Response) bool {
+	return mayBeLocal(req, resp) || !t.noHints && meaningOf(resp.StatusCode).bare != quota.NotBare ||
+		!t.hints.Silent(hostOf(req), resp.StatusCode, resp.Header)
 }
 
 // mayBeLocal reports whether a response may have been made by a Transport, which does so for a copy of the request.
@@ -274,14 +271,14 @@ func (t *Transport) readHints(c *call, resp *http.Response) (*quota.Hints, *body
 		return nil, nil
 	}
 	req := c.req
-	host, header := hostOf(req), decodedHeader(resp.Header)
-	if t.hints.Silent(host, resp.StatusCode, header) {
+	host := hostOf(req)
+	if t.hints.Silent(host, resp.StatusCode, resp.Header) {
 		if b := meaningOf(resp.StatusCode).bare; b != quota.NotBare && !t.noHints {
 			return &quota.Hints{Status: resp.StatusCode, Bare: b, Given: t.sampler.gave(host)}, nil
 		}
 		return nil, nil
 	}
-	now := time.Now()
+	now, header := time.Now(), decodedHeader(resp.Header)
 	signal := t.hints.Parse(host, resp.StatusCode, header, nil, now)
 	if signal.Limited {
 		t.refused(req.Context(), ByHost(req), resp.StatusCode, signal.Wait.Value)

@@ -23,20 +23,27 @@ func (t *Transport) kindOf(req *http.Request, k *quota.Key, withModel bool) {
 	if req.URL == nil {
 		return
 	}
-	k.Family = maphash.String(t.limiter.seed, familyOf(req.URL.Path))
+	k.Family = hashOf(familyOf(req.URL.Path))
 	if req.Method != "" && req.Method != http.MethodGet {
 		k.Method = hashOf(req.Method)
 	}
-	for i := range credentials {
-		if v := req.Header[credentials[i]]; len(v) > 0 {
-			if isStable(v[0]) {
-				k.Credential = maphash.String(t.limiter.seed, v[0])
-			}
-			break
+	if len(req.Header) > 0 { // many requests have none
+		if c := credentialOf(req.Header); isStable(c) {
+			k.Credential = maphash.String(t.limiter.seed, c)
 		}
 	}
 	k.Apart = partsOf(req, t.hints.Parts(k.Host))
 	k.Traits = t.traitsOf(req, withModel)
+}
+
+// credentialOf returns by what a client says who it is; "": it does not.
+func credentialOf(h http.Header) string {
+	for i := range credentials {
+		if v := h[credentials[i]]; len(v) > 0 {
+			return v[0]
+		}
+	}
+	return ""
 }
 
 // isStable reports whether a credential is the same in each request: it is one token (token68 of RFC 9110, section 11.2), with or without a

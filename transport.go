@@ -235,7 +235,8 @@ func (c *call) ended() error {
 
 // arrive sends a request if it can go immediately, or rejects it if it may not wait. Otherwise it returns what the request has asked for.
 func (t *Transport) arrive(c *call) (asked *limiter.Asked, resp *http.Response, far reach, err error) {
-	r := limiter.Request{User: t.user, Context: c.req.Context()}
+	var r limiter.Request
+	r.User, r.Context = t.user, c.req.Context()
 	if t.rooms != nil {
 		t.lend(&r)
 	}
@@ -262,6 +263,9 @@ func (t *Transport) lend(r *limiter.Request) { r.Use(t.rooms.Get().(*limiter.Man
 
 // takeBack takes back the room for its charges that a request was given and that nothing else has by now.
 func (t *Transport) takeBack(r *limiter.Request) {
+	if t.rooms == nil {
+		return
+	}
 	if room := r.Unused(); room != nil {
 		t.rooms.Put(room)
 	}

@@ -185,6 +185,11 @@ func (f *Field) is(name string) (rest string, ok bool) {
 func (d Dialect) WantsBody(status int, h http.Header) bool { return d.wantsBody(status, h) }
 
 func (d *Dialect) wantsBody(status int, h http.Header) bool {
+	return d.looksInto(status, h) && isDecoded(h)
+}
+
+// looksInto is wantsBody for a body that the caller decodes.
+func (d *Dialect) looksInto(status int, h http.Header) bool {
 	wants := len(d.Members) > 0 && (limits(status) || status == http.StatusForbidden || status == http.StatusServiceUnavailable) ||
 		limits(status) && noRetry(h)
 	for i := 0; i < len(d.Rules) && !wants; i++ {
@@ -195,7 +200,7 @@ func (d *Dialect) wantsBody(status int, h http.Header) bool {
 			wants = true // also for the words of a Final refusal
 		}
 	}
-	return wants && isReadable(status, h)
+	return wants && isText(status, h)
 }
 
 // noRetry reports whether the server asks not to send the request again.
@@ -203,12 +208,15 @@ func noRetry(h http.Header) bool {
 	return strings.EqualFold(first(values(h, "X-Should-Retry")), "false")
 }
 
-// isReadable reports whether a body is a text of which the beginning will be there soon.
-func isReadable(status int, h http.Header) bool {
-	kind, encoding := strings.ToLower(get(h, "Content-Type")), get(h, "Content-Encoding")
-	if encoding != "" && !strings.EqualFold(encoding, "identity") {
-		return false
-	}
+// isDecoded reports whether a body is not encoded.
+func isDecoded(h http.Header) bool {
+	encoding := get(h, "Content-Encoding")
+	return encoding == "" || strings.EqualFold(encoding, "identity")
+}
+
+// isText reports whether a body, once it is decoded, is a text of which the beginning will be there soon.
+func isText(status int, h http.Header) bool {
+	kind := strings.ToLower(get(h, "Content-Type"))
 	if status < 400 {
 		return strings.Contains(kind, "json")
 	}

@@ -155,13 +155,13 @@ func (r *Reader) claim(d *Dialect) {
 }
 
 // Silent reports whether a response of that host says nothing about limits, neither by its status nor by its headers, so that
-// its body and Parse are not needed.
+// its body and Parse are not needed, whatever its Content-Encoding is.
 func (r *Reader) Silent(host string, status int, h http.Header) bool {
 	if limits(status) {
 		return false
 	}
 	if d := r.dialect(host); d != nil {
-		return d.silent(status, h, nil) && !d.wantsBody(status, h)
+		return d.silent(status, h, nil) && !d.looksInto(status, h)
 	}
 	for name := range h {
 		if concerns(name) {

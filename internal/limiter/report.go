@@ -13,7 +13,8 @@ import (
 // Report passes the outcome of a request to the buckets in which it was charged. Waiters may be granted earlier or later because
 // of it.
 func (l *Core) Report(r *Request, a *Answer) {
-	if n := l.report(r, a); n.any() {
+	var n news
+	if l.report(r, a, &n); n.any() {
 		r.User.tell(r.Context, &n)
 	}
 }
@@ -24,15 +25,15 @@ func (l *Core) ReportUngated(r *Request, gate *quota.Key, a *Answer) {
 	r.User.tell(r.Context, &n)
 }
 
-// report is Report, and returns what has changed.
-func (l *Core) report(r *Request, a *Answer) (n news) {
+// report is Report, and notes what has changed.
+func (l *Core) report(r *Request, a *Answer, n *news) {
 	now := l.begin()
 	defer l.end()
 	if a.settles != 0 {
 		l.settleAnswerLocked(r, a, now)
 	}
 	if !r.first(wasReported) {
-		return n
+		return
 	}
 	if a.Ended {
 		l.landedLocked(r.User)
@@ -46,15 +47,14 @@ func (l *Core) report(r *Request, a *Answer) (n news) {
 	case a.Unsent:
 		r.spent = wasCanceled
 		l.undoneLocked(r, now)
-		l.reportChargesLocked(r, charges, a, &f, now, &n)
+		l.reportChargesLocked(r, charges, a, &f, now, n)
 	case gate != nil && gate.IsKept():
-		l.reportGatedLocked(r, gate, a, &f, now, &n)
+		l.reportGatedLocked(r, gate, a, &f, now, n)
 	case gate != nil: // in a dry run, it may have been forgotten once the ghost was rejected
-		l.reportChargesLocked(r, charges[:len(charges)-1], a, &f, now, &n)
+		l.reportChargesLocked(r, charges[:len(charges)-1], a, &f, now, n)
 	default:
-		l.reportChargesLocked(r, charges, a, &f, now, &n)
+		l.reportChargesLocked(r, charges, a, &f, now, n)
 	}
-	return n
 }
 
 // reportGatedLocked takes the outcome of a request that passed a gate, whose charge comes last.

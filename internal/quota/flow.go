@@ -45,7 +45,12 @@ func (f *flow) refused() (known bool) {
 func (f *flow) longest() float64 { return 2 * f.span / max(f.n, 1) }
 
 // foreign returns by how many requests more than the client's the quota falls for each of these.
-func (f *flow) foreign() float64 { return max(0, -f.back*(1-flowKeeps)) }
+func (f *flow) foreign() float64 {
+	if f.back >= 0 {
+		return 0
+	}
+	return -f.back * (1 - flowKeeps)
+}
 
 // others returns that as a whole number.
 func (f *flow) others() int64 { return int64(math.Round(f.foreign())) }

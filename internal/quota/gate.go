@@ -266,7 +266,7 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 		}
 	}
 	waiting := len(a.waiting) > 0 // if not, there is nothing to plan again
-	until, open, unnamed := a.Until(), waiting && g.Payable(now, 1), a.knows(Unnamed)
+	until, open, unnamed := a.Until(), waiting && g.Payable(now, 1), len(rep.claims) == 0 || a.knows(Unnamed)
 	if h.After == nil {
 		g.answered(rep, now)
 	}
