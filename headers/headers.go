@@ -77,11 +77,9 @@ type reading struct {
 
 // An entry is a header that concerns limits, with what its name says.
 type entry struct {
-	name  string // in lower case
+	heading
 	lines []string
-	field *Field // the dialect's
-	rank  int
-	meaning
+	field *Field // the dialect's; then the name says nothing more
 }
 
 func (d *Dialect) read(status int, h http.Header, body []byte, now time.Time) Signal {
@@ -89,7 +87,7 @@ func (d *Dialect) read(status int, h http.Header, body []byte, now time.Time) Si
 	r.collect()
 	r.setClock(r.take("date"))
 	cached := isCached(r.take("age"))
-	r.understand()
+	r.entries = r.entries[:min(len(r.entries), maxHeaders)]
 	for _, e := range r.entries {
 		r.readPauses(e)
 	}
@@ -115,9 +113,10 @@ func (r *reading) collect() {
 		if !r.dialect.concerns(name) && !equalFold(name, "date") && !equalFold(name, "age") {
 			continue
 		}
-		e := entry{name: strings.ToLower(name), lines: lines}
-		e.field = r.dialect.field(e.name)
-		e.rank = rank(&e)
+		e := entry{heading: headingOf(name), lines: lines}
+		if e.field = r.dialect.field(e.name); e.field != nil {
+			e.rank, e.meaning = 0, meaning{}
+		}
 		switch {
 		case full && compare(e, r.entries[most-1]) >= 0:
 			continue
@@ -192,29 +191,19 @@ func isCached(lines []string) bool {
 	})
 }
 
-// understand reads the names of those headers that are worth most.
-func (r *reading) understand() {
-	r.entries = r.entries[:min(len(r.entries), maxHeaders)]
-	for i := range r.entries {
-		if e := &r.entries[i]; e.field == nil {
-			e.meaning, _ = parseName(e.name)
-		}
-	}
-}
-
-// rank is the lower, the more a header is worth.
-func rank(e *entry) int {
-	if e.field != nil || isKnown(e.name) || e.name == "date" || e.name == "age" {
+// rank returns the rank of a header of that name, which no field of a dialect names.
+func rank(name string) int {
+	if isKnown(name) || name == "date" || name == "age" {
 		return 0
 	}
-	switch prefix, rest, _, _ := cutStem(e.name); {
+	switch prefix, rest, _, _ := cutStem(name); {
 	case prefix != "" && prefix != "x":
 		return 5
-	case rest == "" && e.name != "ratelimit":
+	case rest == "" && name != "ratelimit":
 		return 4
 	case prefix == "x":
 		return 3
-	case e.name != "ratelimit" && e.name != "ratelimit-policy":
+	case name != "ratelimit" && name != "ratelimit-policy":
 		return 2
 	}
 	return 1

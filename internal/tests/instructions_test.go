@@ -4,6 +4,7 @@ package tests
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"net/http"
 	"os"
@@ -56,21 +57,31 @@ var steppedRequests = []struct {
 	name string
 	most int
 	opts func() []throttle.Option // nil: only the base
-	told bool                     // its server has reported limits
+	told told                     // whether its server reports limits
 }{
 	{name: "bare"},
-	{"one limit", 950, limitsWithoutHints(1), false},
-	{"two limits", 1250, limitsWithoutHints(2), false},
-	{"four limits", 1800, limitsWithoutHints(4), false},
-	{"eight limits", 3000, limitsWithoutHints(8), false},
-	{"one limit and hints", 2250, options(throttle.WithLimit(large())), false},
-	{"by host", 1450, options(throttle.WithoutServerHints(), throttle.WithKey(throttle.ByHost), throttle.WithLimit(large())), false},
-	{"by host and weights and hints", 3250, options(throttle.WithKey(throttle.ByHost), throttle.WithLimit(large()),
-		throttle.WithWeights(map[string]int64{"/v1/": 2, "POST /upload": 10})), false},
-	{"in flight", 2400, options(throttle.WithoutServerHints(), throttle.WithLimit(throttle.InFlight(1000))), false},
-	{"quota", 2200, options(throttle.WithoutServerHints(), throttle.WithLimit(throttle.Quota(many, time.Minute))), false},
-	{"after a report of limits", 7300, options(throttle.WithLimit(large())), true},
+	{"one limit", 950, limitsWithoutHints(1), notTold},
+	{"two limits", 1200, limitsWithoutHints(2), notTold},
+	{"four limits", 1750, limitsWithoutHints(4), notTold},
+	{"eight limits", 2900, limitsWithoutHints(8), notTold},
+	{"one limit and hints", 2000, options(throttle.WithLimit(large())), notTold},
+	{"by host", 1400, options(throttle.WithoutServerHints(), throttle.WithKey(throttle.ByHost), throttle.WithLimit(large())), notTold},
+	{"by host and weights and hints", 3000, options(throttle.WithKey(throttle.ByHost), throttle.WithLimit(large()),
+		throttle.WithWeights(map[string]int64{"/v1/": 2, "POST /upload": 10})), notTold},
+	{"in flight", 2350, options(throttle.WithoutServerHints(), throttle.WithLimit(throttle.InFlight(1000))), notTold},
+	{"quota", 2050, options(throttle.WithoutServerHints(), throttle.WithLimit(throttle.Quota(many, time.Minute))), notTold},
+	{"after a report of limits", 5850, options(throttle.WithLimit(large())), once},
+	{"if each response reports limits", 31000, options(throttle.WithLimit(large())), always},
 }
+
+// A told says which responses report limits.
+type told uint8
+
+const (
+	notTold told = iota
+	once         // the first
+	always
+)
 
 func large(opts ...throttle.LimitOption) throttle.Limit {
 	return throttle.TokenBucket(many, time.Second, opts...)
@@ -188,6 +199,13 @@ func init() {
 	}
 }
 
+// The headers of responses that report limits, and of others.
+var (
+	reported = http.Header{"X-Ratelimit-Limit": {"1000000000000"}, "X-Ratelimit-Remaining": {"1000000000000"}, "X-Ratelimit-Reset": {"3600"}}
+	plain    = http.Header{"Content-Type": {"application/json"}, "Date": {"Sun, 22 Nov 2026 00:00:00 GMT"}, "Content-Length": {"2"}, "Server": {"x"},
+		"Etag": {"y"}, "Vary": {"Accept"}}
+)
+
 // beCounted stops before and after each request that is counted.
 func beCounted(name string) {
 	next := &answered{&http.Response{StatusCode: http.StatusOK, Body: http.NoBody}}
@@ -198,13 +216,15 @@ func beCounted(name string) {
 			continue
 		}
 		transport = throttle.Must(throttle.New(next, c.opts()...))
-		if c.told {
-			next.resp.Header = http.Header{"X-Ratelimit-Limit": {"1000000000000"}, "X-Ratelimit-Remaining": {"1000000000000"}, "X-Ratelimit-Reset": {"3600"}}
+		if c.told != notTold {
+			next.resp.Header = reported
 			_, _ = transport.RoundTrip(req)
 		}
+		if c.told == always {
+			maps.Copy(plain, reported)
+		}
 	}
-	next.resp.Header = http.Header{"Content-Type": {"application/json"}, "Date": {"Sun, 22 Nov 2026 00:00:00 GMT"}, "Content-Length": {"2"}, "Server": {"x"},
-		"Etag": {"y"}, "Vary": {"Accept"}}
+	next.resp.Header = plain
 	for range 2000 {
 		_, _ = transport.RoundTrip(req)
 	}

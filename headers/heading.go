@@ -1,0 +1,53 @@
+package headers
+
+import (
+	"maps"
+	"strings"
+	"sync/atomic"
+)
+
+// A heading is what the name of a header says that concerns limits.
+type heading struct {
+	name string // in lower case
+	rank int    // the lower, the more the header is worth
+	meaning
+}
+
+// headings has the headings of names that were read, as servers write them. A program reads the same few of them in each response, and to
+// understand one takes longer than all else that is done for a request. The map is replaced, and never changed.
+var headings atomic.Pointer[map[string]heading]
+
+// Servers choose the names, so what is kept is bounded.
+const (
+	mostHeadings   = 256
+	longestHeading = 64 // bytes
+)
+
+// headingOf returns the heading of a name.
+func headingOf(name string) heading {
+	old := headings.Load()
+	if old != nil {
+		if h, ok := (*old)[name]; ok {
+			return h
+		}
+	}
+	h := understood(name)
+	if len(name) > longestHeading || old != nil && len(*old) >= mostHeadings {
+		return h
+	}
+	names := make(map[string]heading)
+	if old != nil {
+		maps.Copy(names, *old)
+	}
+	names[strings.Clone(name)] = h
+	headings.CompareAndSwap(old, &names) // else another response has added a name, and this one is added next time
+	return h
+}
+
+// understood is headingOf for a name that was not read before.
+func understood(name string) heading {
+	h := heading{name: strings.ToLower(name)}
+	h.rank = rank(h.name)
+	h.meaning, _ = parseName(h.name)
+	return h
+}
