@@ -74,7 +74,7 @@ func newLimiter(c *config) *Limiter {
 			p.paths = newSightings(len(described.costPaths))
 		}
 		if r.Unit != "" {
-			p.names = newSightings(1)
+			p.names = newSightings(2)
 		}
 		l.policies = append(l.policies, p)
 		l.slots, l.tracks = l.slots || r.Frees, l.tracks || r.Tracked
@@ -99,7 +99,7 @@ type policy struct {
 	at     *bucket.Limit // the same limit in the core
 	priced bool          // it says itself what requests cost
 	paths  *sightings    // of numbers at its paths; nil: it has none
-	names  *sightings    // of its unit, as the only bit; nil: it is not in a unit of servers
+	names  *sightings    // of its unit, and of a cost that someone has estimated; nil: it is not in a unit of servers
 }
 
 // own returns the policies without that of gates.
@@ -120,8 +120,12 @@ func (p *policy) warning() string {
 		}
 		all = append(all, fmt.Sprintf("none of %d responses had a number at %s", enoughResponses, strings.Join(at, ", nor at ")))
 	}
-	if p.names.missing() != 0 {
+	missing := p.names.missing()
+	if missing&sawUnit != 0 {
 		all = append(all, fmt.Sprintf("none of %d responses named the unit %q", enoughResponses, p.rule.Unit))
+	}
+	if missing&sawCost != 0 {
+		all = append(all, fmt.Sprintf("each of %d requests was taken to cost 1 %s: estimate it by Cost", enoughResponses, p.rule.Unit))
 	}
 	return strings.Join(all, "; ")
 }

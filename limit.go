@@ -161,8 +161,8 @@ func AdaptiveInFlight(c Concurrency, opts ...LimitOption) Limit {
 
 // ServerQuota is a limit that the server sets, in a unit in which requests differ, such as tokens, points or bytes: its size, its
 // balance and its refill are those that responses report, and it is charged what a request costs. [Cost] estimates that before the
-// request is sent, and [SettleJSON], [SettleJSONFunc] or [Settle] find its true cost. It needs
-// server hints. Each unit needs a limit of its own; quotas of requests need none.
+// request is sent, and [SettleJSON], [SettleJSONFunc] or [Settle] find its true cost. Without an estimate, each request counts as one
+// of the unit, which the log and [LimitStats] warn of. It needs server hints. Each unit needs a limit of its own; quotas of requests need none.
 //
 // The unit is the word by which the server's headers name the quota: "tokens" for x-ratelimit-remaining-tokens, and "graphql" for the
 // points of GitHub's and Shopify's GraphQL. A quota counts in the limit with the longest unit that its name contains, so beside
@@ -407,7 +407,8 @@ func Fraction(fraction float64) LimitOption {
 }
 
 // RateFor sets a rate for each key, such as the tier of a tenant or, with [Pause], the crawl delay of a host. f is called without a lock,
-// possibly several times at once, when a key is new or was forgotten (see [WithMaxKeys]), and by [Limiter.Refresh].
+// possibly several times at once, when a key is new or was forgotten (see [WithMaxKeys]), and by [Limiter.Refresh]. Requests without a
+// key have the limit's own rate.
 // [Limiter.SetRate] does not change its rates. If f returns 0, 0, the key has the limit's own rate. Other values that are not
 // positive are an error of the request. The burst of a token bucket is the key's n unless [Burst] is set.
 func RateFor(f func(key string) (n int64, per time.Duration)) LimitOption {

@@ -119,7 +119,14 @@ func (t *Transport) learn(c *call, r *limiter.Request, s *sent) {
 func (t *Transport) sawUnits(charges []limiter.Charge, named uint64) {
 	for i := range charges {
 		p := t.limiter.policyOf(charges[i].Limit())
-		if p.names != nil && p.names.see(uint16(named>>i&1)) {
+		if p.names == nil {
+			continue
+		}
+		found := uint16(named >> i & sawUnit)
+		if p.cost != nil || charges[i].Cost != 1 {
+			found |= sawCost
+		}
+		if p.names.see(found) {
 			t.observer.suspicious(p)
 		}
 	}

@@ -13,6 +13,12 @@ type sightings struct {
 
 const enoughResponses = 100
 
+// What the names of a policy see.
+const (
+	sawUnit = 1 << iota
+	sawCost
+)
+
 func newSightings(n int) *sightings { return &sightings{all: uint16(1<<n - 1)} }
 
 // see takes what is in another response. It reports whether there have been enough now and something was in none of them.

@@ -145,7 +145,7 @@ type LimitStats struct {
 	// Accept-Encoding, without which net/http decompresses the body. The limit "server" needs what a dialect says of a body.
 	Unread uint64 `json:"unread,omitzero"`
 	// Warning says what is probably wrong with the limit, for people, once 100 responses have shown it: a path of SettleJSON without a
-	// number, or a unit of ServerQuota that no response has named. "": nothing is known to be wrong.
+	// number, or a ServerQuota whose unit no response has named, or in which all requests cost 1. "": nothing is known to be wrong.
 	Warning string `json:"warning,omitzero"`
 }
 

@@ -63,12 +63,16 @@ func TestAPathOrAUnitThatNoResponseHasIsSaidOnce(t *testing.T) {
 	require.Equal(t, map[string]string{
 		"half":  `none of 100 responses had a number at "usage.other"`,
 		"none":  `none of 100 responses had a number at "usage.tokens", nor at "usage.cached"`,
-		"tokns": `none of 100 responses named the unit "tokns"`,
+		"tokns": `none of 100 responses named the unit "tokns"; each of 100 requests was taken to cost 1 tokns: estimate it by Cost`,
 	}, warnings())
 	send(200)
 	require.Equal(t, 3, strings.Count(log.String(), "finds nothing of what it looks for"), log.String())
 	named = true
 	send(2)
+	require.Equal(t, "each of 100 requests was taken to cost 1 tokns: estimate it by Cost", warnings()["tokns"])
+	resp, err := tr.RoundTrip(request(throttle.ContextWithCost(t.Context(), 7)))
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
 	require.NotContains(t, warnings(), "tokns")
 }
 
@@ -110,7 +114,7 @@ func TestEachOfManyUnitsIsSeen(t *testing.T) {
 	var policy, left []string
 	for i := range 9 {
 		unit := fmt.Sprintf("unit%d", i)
-		limits = append(limits, throttle.ServerQuota(unit))
+		limits = append(limits, throttle.ServerQuota(unit, throttle.Cost(costing(1))))
 		policy, left = append(policy, fmt.Sprintf(`"%s";q=1000;w=1;qu="%s"`, unit, unit)), append(left, fmt.Sprintf(`"%s";r=900;t=1`, unit))
 	}
 	tr := transportTo(t, roundTripper(func(r *http.Request) (*http.Response, error) {
