@@ -194,7 +194,7 @@ func (r *Receipt) wait(at queued) {
 // request does not wait, or not yet.
 func (r *Receipt) Waiting() (Waiting, bool) {
 	r.mu.Lock()
-	all := r.waits
+	all := slices.Clone(r.waits)
 	r.mu.Unlock()
 	first, waits := Waiting{}, false
 	for _, at := range all {

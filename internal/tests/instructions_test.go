@@ -71,7 +71,7 @@ var steppedRequests = []struct {
 	{"in flight", 2350, options(throttle.WithoutServerHints(), throttle.WithLimit(throttle.InFlight(1000))), notTold},
 	{"quota", 2050, options(throttle.WithoutServerHints(), throttle.WithLimit(throttle.Quota(many, time.Minute))), notTold},
 	{"after a report of limits", 5850, options(throttle.WithLimit(large())), once},
-	{"if each response reports limits", 31000, options(throttle.WithLimit(large())), always},
+	{"if each response reports limits", 34000, options(throttle.WithLimit(large())), always},
 }
 
 // A told says which responses report limits.
