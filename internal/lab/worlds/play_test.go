@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -169,10 +170,16 @@ func (p *process) run(ctx context.Context) {
 	defer p.cancel()
 	p.sleep(p.fleet, p.from)
 	var err error
-	limits := throttle.WithLimit(p.make(&line{p}, p.percent)...)
+	opts := []throttle.Option{throttle.WithLimit(p.make(&line{p}, p.percent)...)}
 	if p.server == nil {
-		p.limiter, err = throttle.NewLimiter(limits)
-	} else if p.transport, err = throttle.New(p, limits, throttle.WithCost(costOf)); err == nil {
+		p.limiter, err = throttle.NewLimiter(opts...)
+	} else {
+		if slices.ContainsFunc(p.limits, func(l limit) bool { return l.kind != "slots" }) { // a request takes one slot
+			opts = append(opts, throttle.WithCost(costOf))
+		}
+		p.transport, err = throttle.New(p, opts...)
+	}
+	if p.transport != nil {
 		p.limiter = p.transport.Limiter()
 	}
 	if err != nil {
