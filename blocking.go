@@ -36,8 +36,8 @@ type Limiter struct {
 }
 
 // NewLimiter returns a Limiter with full budgets. It takes [WithLimit], [WithAdaptive], [WithAdaptiveInFlight], [WithMaxWait],
-// [WithMaxQueue], [WithDeadlineOrder], [WithMaxKeys], [WithHooks] and [WithLogger]. The error names everything that is wrong with the
-// options.
+// [WithFailFast], [WithMaxQueue], [WithDeadlineOrder], [WithMaxKeys], [WithHooks] and [WithLogger]. The error names everything that is
+// wrong with the options.
 func NewLimiter(opts ...Option) (*Limiter, error) {
 	c := newConfig(opts)
 	for _, name := range c.given[ofTransport] {

@@ -109,7 +109,8 @@ func ContextWithMaxWait(ctx context.Context, d time.Duration) context.Context {
 	return with(ctx, func(o *overrides) { o.maxWait, o.hasWait = max(0, d), true })
 }
 
-// ContextWithExempt returns a context under which requests are exempt, as with [WithExempt].
+// ContextWithExempt returns a context under which requests are exempt, as with [WithExempt]. It is for a caller that has
+// only a context, as with most SDKs, such as a health check.
 func ContextWithExempt(ctx context.Context) context.Context {
 	return with(ctx, func(o *overrides) { o.exempt = true })
 }

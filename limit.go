@@ -274,7 +274,8 @@ func Start(t time.Time) LimitOption {
 }
 
 // FromGrant makes a [SlidingWindow] or a [Quota] count each request for exactly one period from the instant at which it is granted, instead
-// of until one period after its response.
+// of until one period after its response. It is for clients beside a server's own clock, such as a proxy on the same host, and for long
+// responses.
 func FromGrant() LimitOption {
 	return limitOption{text: "FromGrant()", fits: func(k *kind) bool { return k.can.Answered }, shared: true, apply: func(l *Limit) {
 		l.rule.Answered = false
@@ -504,7 +505,7 @@ func (l Limit) atWork() bucket.Rule {
 }
 
 // UntilHeaders frees the slots of an [InFlight] or [AdaptiveInFlight] limit when the headers of the response arrive, instead of
-// when the body was read or closed.
+// when the body was read or closed. It is for servers that count a request until it responds, and for proxies of long streams.
 func UntilHeaders() LimitOption {
 	return limitOption{text: "UntilHeaders()", fits: func(k *kind) bool { return k.can.Frees }, shared: true, apply: func(l *Limit) {
 		l.untilHeaders = true

@@ -223,7 +223,7 @@ func WithMaxWait(d time.Duration) Option {
 
 // WithFailFast rejects every request that cannot be sent now. It is short for WithMaxWait(0), and an error beside [WithMaxWait].
 func WithFailFast() Option {
-	return option{ofTransport, "WithFailFast", func(c *config) { c.failFast = true }}
+	return option{ofBoth, "WithFailFast", func(c *config) { c.failFast = true }}
 }
 
 // WithMaxQueue sets how many requests may wait for the same buckets. It must be positive. The default is 100,000.
@@ -368,6 +368,9 @@ func (c *config) validate() error {
 		if pair.excluded {
 			faults = append(faults, fmt.Errorf("%s exclude each other", pair.names))
 		}
+	}
+	if c.failFast {
+		c.maxWait = 0
 	}
 	if i := slices.IndexFunc(c.limits, func(l Limit) bool { return l.rule.Store != nil }); i >= 0 && c.dry {
 		faults = append(faults, fmt.Errorf("WithDryRun: limit %q is Shared, and the use of other processes is not known without leasing", c.limits[i].rule.Name))

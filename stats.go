@@ -155,7 +155,7 @@ type Waits struct {
 	Sum    time.Duration `json:"sum"`    // in seconds as JSON
 }
 
-// WaitBounds returns the upper bounds of [Waits], from 1 ms to 1 h. The slice is a copy.
+// WaitBounds returns the upper bounds of [Waits], from 1 ms to 1 h, for programs that export or draw them. The slice is a copy.
 func WaitBounds() []time.Duration { return append([]time.Duration(nil), bucket.WaitBounds[:]...) }
 
 // Limits returns the state of each limit over all of its keys, in the order of the limits. The last entry is the limit "server":

@@ -71,10 +71,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	if t.owns = t.limiter == nil; t.owns {
 		t.limiter = newLimiter(c)
 	}
-	switch {
-	case c.failFast:
-		t.maxWait = 0
-	case t.maxWait < 0:
+	if t.maxWait < 0 {
 		t.maxWait = t.limiter.maxWait
 	}
 	if !slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.key == nil }) {

@@ -33,7 +33,7 @@ type MemberStats struct {
 	Weight int           `json:"weight"`
 
 	Out      bool           `json:"out"`             // it is left out, because requests to it fail
-	Why      string         `json:"why,omitempty"`   // why it is left out, is held or refuses finally, in words; "": it is and does not
+	Why      string         `json:"why,omitempty"`   // why it is left out, is held, or no waiting helps, in words; "": none of these
 	Until    time.Time      `json:"until,omitzero"`  // when a request tries it again, or the hold ends; zero: it is used, or that is not known
 	Failures int            `json:"failures"`        // in succession
 	Latency  time.Duration  `json:"latency"`         // that a request is expected to take; 0: it is not known

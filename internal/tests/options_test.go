@@ -125,6 +125,28 @@ func TestALimiterNeedsNoCostsOfRequests(t *testing.T) {
 	limiterWith(t, throttle.WithLimit(throttle.ServerQuota("tokens"), throttle.TokenBucket(1, time.Second, throttle.LearnCost())))
 }
 
+// A Limiter that fails fast does so for its own callers, and for its Transports unless they say otherwise.
+func TestALimiterFailsFast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, err := throttle.NewLimiter(throttle.WithFailFast(), throttle.WithMaxWait(time.Second))
+		require.EqualError(t, err, "throttle: WithFailFast and WithMaxWait exclude each other")
+		l := limiterWith(t, throttle.WithFailFast(), throttle.WithLimit(throttle.TokenBucket(1, time.Second)))
+		require.NoError(t, l.Wait(t.Context(), throttle.Ask{}))
+		var r *throttle.Rejection
+		require.ErrorAs(t, l.Wait(t.Context(), throttle.Ask{}), &r)
+		require.Equal(t, throttle.ReasonNoTokens, r.Reason)
+		base := roundTripper(func(r *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}, nil
+		})
+		for status, opts := range map[int][]throttle.Option{http.StatusTooManyRequests: nil, http.StatusOK: {throttle.WithMaxWait(time.Minute)}} {
+			resp, err := transportTo(t, base, append(opts, throttle.WithLimiter(l))...).RoundTrip(request(t.Context()))
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			require.Equal(t, status, resp.StatusCode)
+		}
+	})
+}
+
 func TestAnOptionThatDoesNotFitALimitIsOneFault(t *testing.T) {
 	for fault, l := range map[string]throttle.Limit{
 		"Initial(7) does not fit a limit of kind sliding-window": throttle.SlidingWindow(1, time.Second, throttle.Initial(7)),
@@ -149,8 +171,8 @@ func TestAllProblemsAreReportedAtOnce(t *testing.T) {
 	} {
 		require.ErrorContains(t, err, want)
 	}
-	_, err = throttle.NewLimiter(throttle.WithFailFast(), throttle.WithKey(throttle.ByHost), throttle.WithLimit(throttle.Pace(0, time.Second)))
-	for _, want := range []string{"WithFailFast", "WithKey", "NewLimiter", "n of 0"} {
+	_, err = throttle.NewLimiter(throttle.WithCost(costing(1)), throttle.WithKey(throttle.ByHost), throttle.WithLimit(throttle.Pace(0, time.Second)))
+	for _, want := range []string{"WithCost", "WithKey", "NewLimiter", "n of 0"} {
 		require.ErrorContains(t, err, want)
 	}
 	require.Panics(t, func() { throttle.Must(throttle.New(nil, nil)) })
