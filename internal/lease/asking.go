@@ -64,7 +64,6 @@ const (
 	// A budget may get tokens before the instant that the store returned: others give some back, its state is lost, or a hold is
 	// released. So the store is asked again after this time, or this time for each process if that is longer.
 	recheckAfter, recheckEach = 5 * time.Second, 500 * time.Millisecond
-	mostRound                 = time.Minute
 )
 
 // A vain is what a store could not promise before a deadline. Later, there is as much less time as there are more tokens, so only what other
@@ -164,7 +163,7 @@ func (m *Leased) AskAt(now meter.Instant, d Demand) meter.Instant {
 		at = min(at, max(m.again, m.spare))
 	}
 	if d.First > m.have && d.First <= total && m.dueAt(d.First-m.have)-now > int64(recheckAfter) {
-		at = min(at, meter.AddInstant(m.asked, max(int64(m.recheck()), m.round(d.First))))
+		at = min(at, meter.AddInstant(m.asked, int64(m.recheck())))
 	}
 	if m.drops(d) {
 		for i := range m.lots {
@@ -552,13 +551,6 @@ func (m *Leased) ends(sent, now meter.Instant, p store.LeasedPart) {
 	default:
 		m.latest.ends = now
 	}
-}
-
-// round returns the time in which each other process sends a request of that cost, up to mostRound. If a process asked more often whether
-// others gave tokens back, all of them together would ask more often than they send requests.
-func (m *Leased) round(cost int64) int64 {
-	others := int64(max(0, m.latest.processes-1))
-	return min(int64(mostRound), mulSat(others, m.flow(float64(cost))))
 }
 
 // chance returns a number from 0 to below most that depends on the process and on at.

@@ -122,11 +122,6 @@ func TestAFarPromiseIsCheckedAgain(t *testing.T) {
 	waits := func(first int64) Demand { return Demand{First: first, All: first, Until: meter.Never} }
 	assert.Equal(t, meter.Never, m.AskAt(now, waits(3)))
 	assert.Equal(t, now+int64(m.recheck()), m.AskAt(now, waits(4)))
-	m.latest.processes = 2
-	assert.InDelta(t, now+16*second, m.AskAt(now, waits(4)), float64(ms), "the other one sends such a request in 16 s")
-	m.latest.processes = 8
-	assert.Equal(t, now+60*second, m.AskAt(now, waits(4)))
-	m.latest.processes = 1
 	m.runs[0].start = now + int64(recheckAfter)
 	assert.Equal(t, meter.Never, m.AskAt(now, waits(3)))
 	m.runs[0].start++
