@@ -133,6 +133,9 @@ func (m *Meter) Beside(now instant) *Meter {
 // Strict reports whether the user has set how many failures are too many.
 func (m *Meter) Strict() bool { return m.control.cfg.ErrorThreshold > 0 }
 
+// Gave notes that the server has accepted requests, maybe before there was a Meter.
+func (m *Meter) Gave() { m.bare.Given = true }
+
 // Answered takes the outcome of a request that left at sent, and the Retry-After of its response, or 0. It returns charged.
 func (m *Meter) Answered(now instant, charged int64, sent instant, cost int64, o Outcome, retryAfter time.Duration) int64 {
 	o = m.bare.Judge(o, now)
@@ -206,17 +209,18 @@ func (c *controller) settled(now instant, more float64) {
 	c.used.Value = max(0, c.used.Value)
 }
 
-// Matters counts a request in flight, a pause, a silence and a limit that is dear to touch as what must be kept. What the rate
-// has learned is worth keeping for keepLearned after the last request. The next probe of a silent server may take windowGap.
+// Matters counts a request in flight, a pause, a silence, a limit that is dear to touch and a bare response as what must be kept. What the rate
+// has learned is worth keeping for keepLearned after the last request. The next probe of a silent server comes within
+// the longest unasked wait.
 func (m *Meter) Matters(now instant) (must, full instant) {
 	c := &m.control
 	if c.inFlight > 0 {
 		return never, never
 	}
 	must, full = m.bucket.Matters(now)
-	must = max(must, c.pausedUntil, c.dearUntil)
+	must = max(must, c.pausedUntil, c.dearUntil, m.bare.Matters())
 	if c.silence.on {
-		must = max(must, c.silence.probeAt+windowGap)
+		must = max(must, c.silence.probeAt+c.backoff.Most())
 	}
 	if c.current != c.cfg.Initial || c.ceiling > 0 {
 		full = max(full, meter.AddInstant(m.bucket.AsOf(), keepLearned))

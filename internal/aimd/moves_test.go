@@ -478,20 +478,25 @@ func TestTheGapBetweenProbesDoublesToItsBound(t *testing.T) {
 		o          Outcome
 		dark, want int64
 	}{
-		{o: Unavailable, dark: 500 * second, want: outageGap},
-		{o: Throttled, dark: windowAfter, want: outageGap},
-		{o: Throttled, dark: windowAfter + 2, want: windowAfter/2 + 1},
-		{o: Throttled, dark: 3600 * second, want: windowGap},
+		{o: Error, dark: 500 * second, want: outageGap},
+		{o: Unavailable, dark: 120 * second, want: outageGap},
+		{o: Unavailable, dark: 120*second + 1, want: 40 * second},
+		{o: Throttled, dark: 3 * outageGap, want: outageGap},
+		{o: Throttled, dark: 3*outageGap + 3, want: outageGap + 1},
+		{o: Throttled, dark: 3600 * second, want: 1200 * second},
 	} {
 		c := newController(Config{}, 0, 1)
-		c.silence = silence{on: true, from: second, gap: windowGap}
+		c.backoff.Sent(second, true)
+		c.backoff.Sent(second+s.dark, true)
+		c.silence = silence{on: true, from: second, gap: outageGap}
 		c.probeFailed(second+s.dark, ticket{at: second + s.dark, probe: true}, s.o)
 		assert.Equal(t, s.want, c.silence.gap, "%v after %v", s.o, s.dark)
 		assert.Equal(t, s.o == Throttled, c.silence.throttled)
-		c.silence.gap = second
-		c.probeFailed(second+s.dark, ticket{at: second + s.dark, probe: true}, s.o)
-		assert.Equal(t, 2*second, c.silence.gap)
 	}
+	c := newController(Config{}, 0, 1)
+	c.silence = silence{on: true, gap: second}
+	c.probeFailed(second, ticket{probe: true}, Error)
+	assert.Equal(t, 2*second, c.silence.gap)
 }
 
 func TestTheNextProbeFollowsTheLastByAGap(t *testing.T) {

@@ -17,13 +17,11 @@ type silence struct {
 }
 
 const (
-	resumeAt    = 0.97 // of the ceiling: below it the climb to nine tenths would take seconds
-	rowOfDead   = 10   // failures in a row after which only probes are sent
-	rowIfDear   = 2    // and where each touch of the limit is dear
-	firstGap    = 2 * second / 5
-	outageGap   = 9 * second / 4 // the longest gap between probes of a server that is down
-	windowGap   = 300 * second   // and of one that refuses: some count every request, or prolong a ban for each
-	windowAfter = 60 * second    // which the gap outgrows after that time
+	resumeAt  = 0.97 // of the ceiling: below it the climb to nine tenths would take seconds
+	rowOfDead = 10   // failures in a row after which only probes are sent
+	rowIfDear = 2    // and where each touch of the limit is dear
+	firstGap  = 2 * second / 5
+	outageGap = 9 * second / 4 // the longest gap between probes of a server that is down
 )
 
 // dead reports whether the row of failures is long enough for a silence.
@@ -52,16 +50,15 @@ func (c *controller) beginSilence(now instant, o Outcome) {
 	c.probeAgain(now, now)
 }
 
-// probeFailed doubles the gap. Where the server refuses, it soon is two thirds of the silence, so that it outgrows a window
-// in which refused requests count.
+// probeFailed doubles the gap. Where the server refuses, it soon is a third of the silence, so that it outgrows a window in which refused
+// requests count, or a ban that each of them prolongs. An error is none of that.
 func (c *controller) probeFailed(now instant, t ticket, o Outcome) {
 	s := &c.silence
 	s.throttled = o == Throttled
-	most := outageGap
-	if dark := now - s.from; s.throttled && dark > windowAfter && !c.off.dear {
-		most = min(dark/2, windowGap)
+	s.gap = min(2*s.gap, outageGap)
+	if o != Error && !c.off.dear {
+		s.gap = c.backoff.Wait(s.gap, !s.throttled)
 	}
-	s.gap = min(2*s.gap, most)
 	c.probeAgain(now, t.at)
 }
 

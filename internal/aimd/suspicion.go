@@ -1,5 +1,7 @@
 package aimd
 
+import "github.com/httpthrottle/throttle/internal/meter"
+
 const (
 	bareRow      = 8      // more bare responses than accepted ones make a refusal: a fifth that fails at random hardly ever does
 	bareGap      = second // apart, two bare responses have nothing to do with each other
@@ -41,6 +43,14 @@ func (s *Suspicion) Refuses(forbidden bool, now instant) bool {
 	s.belief = min(max(bareBelieved, 2*s.belief), mostBelieved)
 	s.row, s.believed = 0, s.belief
 	return true
+}
+
+// Matters returns until when it matters that there was a bare response.
+func (s *Suspicion) Matters() instant {
+	if s.row == 0 && s.believed == 0 {
+		return 0
+	}
+	return meter.AddInstant(s.last, bareGap)
 }
 
 // Judge returns Throttled or ClientError for Forbidden, and any other outcome as it is.

@@ -211,7 +211,7 @@ func (m *Meter) backOff(now, sent meter.Instant, wait int64) {
 	case wait > 0:
 		m.held = max(m.held, meter.AddInstant(now, wait))
 	case m.row > 0:
-		m.held = max(m.held, m.backoff.Until(meter.AddInstant(now, firstRetry<<min(m.row, longestBack)), 1))
+		m.held = max(m.held, m.backoff.Until(meter.AddInstant(now, m.backoff.Wait(firstRetry<<min(m.row, longestBack), false)), 1))
 	}
 }
 

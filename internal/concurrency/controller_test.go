@@ -280,7 +280,7 @@ func TestModesHaveNames(t *testing.T) {
 	assert.Equal(t, map[string]bool{"start": true, "steady": true, "visit": true}, seen)
 	m.cut(m.now, 10, false, true)
 	assert.Equal(t, "ceiling", m.modeName(m.now))
-	m.pause(m.now)
+	m.pause(m.now, false)
 	assert.Equal(t, "paused", m.modeName(m.now))
 }
 

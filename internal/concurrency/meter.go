@@ -81,6 +81,7 @@ func (s stay) of(last uint64, now instant) (seq uint64, seconds float64) {
 func (m *Meter) Take(due, now instant, cost int64, waited bool) int64 {
 	m.usedAt = now
 	m.slots.Take(due, now, cost, waited)
+	m.control.refusals.backoff.Sent(due, waited)
 	t := m.control.send(now, cost)
 	m.follow(now)
 	return int64(t.seq)<<flyingBits | min(t.inFlight, flyingMost)
@@ -97,11 +98,17 @@ func (m *Meter) Tries(charged int64) bool {
 	return c.refusals.tries(t) || float64(t.inFlight) > c.flying+0.5
 }
 
+// Gave notes that the server has accepted requests, maybe before there was a Meter.
+func (m *Meter) Gave() { m.bare.Given = true }
+
 // Answered takes the outcome of a request that was sent at sent, and the Retry-After of its response, or 0. It returns what
 // takes the place of charged. Its latency is known when it ends.
 func (m *Meter) Answered(now instant, charged int64, sent instant, cost int64, o aimd.Outcome, retryAfter time.Duration) int64 {
 	c, t := &m.control, ticketOf(charged)
 	o = m.bare.Judge(o, now)
+	if o == aimd.OK || o == aimd.ClientError {
+		c.refusals.backoff.Accepted(sent)
+	}
 	switch {
 	case o == aimd.OK:
 		c.refusals.succeeded(c.cruise())
@@ -112,7 +119,7 @@ func (m *Meter) Answered(now instant, charged int64, sent instant, cost int64, o
 		c.refusals.succeeded(c.cruise())
 		c.ignore(now, t)
 	case o == aimd.Unavailable, o == aimd.Throttled && retryAfter <= 0:
-		c.refuse(now, t)
+		c.refuse(now, t, o == aimd.Unavailable)
 	default: // Retry-After speaks of a rate, and another 5xx is more often a fault than load
 		c.ignore(now, t)
 	}
@@ -139,7 +146,7 @@ func (m *Meter) Refund(charged int64, now instant, cost int64) { m.GiveBack(char
 
 func (m *Meter) Settle(int64, instant, int64, int64) { panic("throttle: bug: a slot has no cost") }
 
-// Matters counts a request in flight and a pause as what must be kept. What was learned is worth keeping for keepLearned after
+// Matters counts a request in flight, a pause and a bare response as what must be kept. What was learned is worth keeping for keepLearned after
 // the last request.
 func (m *Meter) Matters(now instant) (must, full instant) {
 	if m.slots.InFlight() > 0 {
@@ -149,7 +156,8 @@ func (m *Meter) Matters(now instant) (must, full instant) {
 	if c.n != float64(c.cfg.Initial) || !isUnknown(c.best) || !isUnknown(c.refusals.ceiling) {
 		full = meter.AddInstant(m.usedAt, keepLearned)
 	}
-	return c.refusals.until, max(full, c.refusals.until)
+	must = max(c.refusals.until, m.bare.Matters())
+	return must, max(full, must)
 }
 
 // Most implements [meter.Meter]. Without a Max, there is no bound.

@@ -170,7 +170,7 @@ func TestSnapshotResumesAtHalf(t *testing.T) {
 
 func TestPauseCanBeEnded(t *testing.T) {
 	m := New(0, Config{}, noon)
-	m.control.pause(5)
+	m.control.pause(5, false)
 	assert.Equal(t, 5+second/10, m.HeldUntil())
 	assert.False(t, m.Payable(5, 1))
 	assert.Equal(t, 5+second/10, m.Ready(6, 0, 1))

@@ -4,6 +4,8 @@ import (
 	"math"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/server"
 )
 
 // refusals are what a server refuses, and the ceiling that follows from it. A refusal says how many requests were too many: those
@@ -31,9 +33,10 @@ type refusals struct {
 	noise    float64 // a share of refusals up to that is not caused by load,
 	noiseEnd instant // which is believed until then
 
-	row    int // refusals since the last success
-	pauses int // in a row
-	until  instant
+	row     int // refusals since the last success
+	pauses  int // in a row
+	until   instant
+	backoff server.Backoff
 }
 
 const (
@@ -58,7 +61,7 @@ const (
 )
 
 func newRefusals() refusals {
-	return refusals{ceiling: math.Inf(1), wait: firstWait, step: 1, since: isolated}
+	return refusals{ceiling: math.Inf(1), wait: firstWait, step: 1, since: isolated, backoff: server.NewBackoff()}
 }
 
 // succeeded counts a response that was no refusal, while n may be in flight.
@@ -79,8 +82,8 @@ func (r *refusals) succeeded(n float64) {
 	}
 }
 
-// refuse takes a refusal.
-func (c *controller) refuse(now instant, t ticket) {
+// refuse takes a refusal, which may come from a server that is down.
+func (c *controller) refuse(now instant, t ticket, maybeDown bool) {
 	c.ignore(now, t)
 	r := &c.refusals
 	since := r.since
@@ -90,7 +93,7 @@ func (c *controller) refuse(now instant, t ticket) {
 		return
 	}
 	if r.row++; r.row >= rowAtMost { // of noise, too: the server is down
-		c.pause(now)
+		c.pause(now, maybeDown)
 		return
 	}
 	if now < r.noiseEnd && r.share < r.noise {
@@ -193,12 +196,12 @@ func (r *refusals) advance(c *controller, now instant) {
 
 // pause lets nothing go for a while after a row of refusals. Then n begins with 1. The ceiling stays: without it, n would double
 // past it again.
-func (c *controller) pause(now instant) {
+func (c *controller) pause(now instant, maybeDown bool) {
 	r := &c.refusals
 	if now < r.until {
 		return
 	}
-	r.until = now + min(longPause, firstPause<<min(r.pauses, 10))
+	r.until = r.backoff.Until(meter.AddInstant(now, r.backoff.Wait(min(longPause, firstPause<<min(r.pauses, 10)), maybeDown)), 1)
 	r.pauses++
 	r.cutSeq = c.seq
 	c.mode, c.pending, c.high = starting, false, level{}

@@ -30,7 +30,7 @@ func (a *admitter) step() {
 		if int64(len(a.there)) >= a.k {
 			a.free(1)
 			a.refused++
-			a.refuse(a.now, t)
+			a.refuse(a.now, t, false)
 			continue
 		}
 		a.there = append(a.there, t)
@@ -78,7 +78,7 @@ func TestOneCutForEachRound(t *testing.T) {
 	}
 	for _, s := range sent {
 		c.free(1)
-		c.refuse(at(1), s)
+		c.refuse(at(1), s, false)
 	}
 	assert.Equal(t, 9.0, c.n, "no cut more than halves it: the refusal of the first request says that one is too many")
 	assert.Equal(t, 9.0, c.refusals.ceiling)
@@ -122,7 +122,7 @@ func TestEightRefusalsInARowPause(t *testing.T) {
 		assert.Equal(t, instant(0), c.refusals.until, "%d", i)
 		s := c.send(now, 1)
 		c.free(1)
-		c.refuse(now, s)
+		c.refuse(now, s, false)
 	}
 	assert.Equal(t, second/10, c.refusals.until)
 	assert.Equal(t, int64(1), c.limit())
@@ -131,7 +131,7 @@ func TestEightRefusalsInARowPause(t *testing.T) {
 		now = c.refusals.until
 		s := c.send(now, 1)
 		c.free(1)
-		c.refuse(now, s)
+		c.refuse(now, s, false)
 		assert.Equal(t, min(2*second, second/10<<(i+1)), c.refusals.until-now)
 	}
 	c.refusals.succeeded(1)
@@ -147,7 +147,7 @@ func TestRandomRefusalsAreNotLoad(t *testing.T) {
 		if i%60 == 59 && a.inFlight > 0 && a.now >= a.refusals.until { // denser than what is ignored anyway
 			s := a.send(a.now, 1)
 			a.free(1)
-			a.refuse(a.now, s)
+			a.refuse(a.now, s, false)
 		}
 	}
 	assert.Greater(t, a.limit(), int64(20))
@@ -161,7 +161,7 @@ func TestRareRefusalsAreIgnored(t *testing.T) {
 		}
 		s := c.send(0, 20)
 		c.free(20)
-		c.refuse(0, s)
+		c.refuse(0, s, false)
 	}
 	assert.Equal(t, int64(20), c.limit())
 }
@@ -175,7 +175,7 @@ func TestAServerThatIsDownIsNotTakenForNoise(t *testing.T) {
 		require.LessOrEqual(t, a.refusals.until, a.now)
 		tk := a.send(a.now, 1)
 		a.free(1)
-		a.refuse(a.now, tk)
+		a.refuse(a.now, tk, false)
 	}
 	require.Equal(t, down+firstPause, a.refusals.until)
 	sent := 0
@@ -183,7 +183,7 @@ func TestAServerThatIsDownIsNotTakenForNoise(t *testing.T) {
 		a.now = max(a.now, a.refusals.until)
 		tk := a.send(a.now, 1)
 		a.free(1)
-		a.refuse(a.now, tk)
+		a.refuse(a.now, tk, false)
 		sent++
 	}
 	require.LessOrEqual(t, sent, 60, "a probe a second")

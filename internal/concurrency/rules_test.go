@@ -20,7 +20,7 @@ func cruisingAt(n int64, ceiling float64) *controller {
 // refusedAt refuses a request that was sent when inFlight were in flight.
 func (c *controller) refusedAt(now instant, inFlight int64) {
 	c.seq++
-	c.refuse(now, ticket{c.seq, inFlight})
+	c.refuse(now, ticket{c.seq, inFlight}, false)
 }
 
 // A refusal after so many successes is a sign of too much, or is ignored because such refusals are rare.

@@ -107,6 +107,7 @@ type learner interface {
 	// failure.
 	Doubt(now meter.Instant, charged int64, sent meter.Instant, cost int64) func(now meter.Instant, as aimd.Outcome) bool
 	Stand()
+	Gave()                                               // notes that the server has accepted requests, maybe before there was a meter
 	Refund(charged int64, now meter.Instant, cost int64) // as GiveBack, for a request that was answered
 	Retuned() (aimd.Retune, bool)
 }

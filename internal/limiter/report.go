@@ -174,7 +174,9 @@ func (l *Core) answeredLocked(c *Charge, m learner, sent meter.Instant, a *Answe
 	case c.Outcome != 0:
 		o = c.Outcome
 	case o == aimd.ClientError && a.Hints != nil && a.Hints.Bare == quota.Forbidden:
-		o = aimd.Forbidden
+		if o = aimd.Forbidden; a.Hints.Given {
+			m.Gave()
+		}
 	}
 	o = s.seen(sideOf(c), o)
 	switch {

@@ -89,11 +89,11 @@ func (a *Account) backOff(r *refusal) {
 	case n < 0:
 		a.set = r.at
 	case r.bare != NotBare && a.asking:
-		a.set, a.pace.next = r.at, meter.AddInstant(r.at, second)
+		a.set, a.pace.next = r.at, meter.AddInstant(r.at, a.backoff.Wait(second, r.bare == Unavailable))
 	default:
 		few := min(8e9/max(a.pace.rate, a.lately.Over(rateOver).Rate(r.at)), float64(second))
 		wait := min(max(int64(few), second/8)<<n, second<<longestBack)
-		a.guess(r.at, a.row.wait(r.at, wait))
+		a.guess(r.at, a.row.wait(r.at, a.backoff.Wait(wait, false)))
 		a.begin(r, wait, a.Until())
 	}
 }

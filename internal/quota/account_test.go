@@ -218,7 +218,7 @@ func TestAccountBackoffBeginsWithTheTimeOfEightRequests(t *testing.T) {
 			a.backoff.Sent(now, true)
 			a.backOff(&refusal{at: now, sent: now, bare: NotBare, kind: Refused})
 		}
-		requireBackoff(t, a, now, 64*second)
+		requireBackoff(t, a, now, max(64*second, a.backoff.Wait(0, false)))
 	}
 }
 
@@ -236,7 +236,7 @@ func TestAccountLetsRequestsLeaveEvenlyAfterABareRefusalOfAKnownLimit(t *testing
 	requireReady(t, g, 20*second, 20*second+20*milli)
 }
 
-func TestAccountAsksOnceASecondAfterBareRefusalsInARow(t *testing.T) {
+func TestAccountAsksOnceASecondAfterBareRefusalsInARowAndLaterAfterAThirdOfTheTime(t *testing.T) {
 	a, g, _ := newFamilies()
 	a.cover(&Own{Rate: 50, Fastest: 50})
 	refused := func(sentAt meter.Instant) {
@@ -246,11 +246,18 @@ func TestAccountAsksOnceASecondAfterBareRefusalsInARow(t *testing.T) {
 	}
 	refused(second)
 	refused(second + 20*milli)
-	now := second + 21*milli
-	for range 100 {
+	first, now := second+20*milli, second+21*milli // the time before was a rest
+	for n := range 125 {
 		require.False(t, g.Open(now))
-		requireReady(t, g, now, now+second)
-		now += second
+		wait := second
+		if dark := now - milli - first; dark > 120*second {
+			if wait = dark / 3; wait > 64*second { // which is counted from the last request
+				wait -= milli
+			}
+		}
+		requireReady(t, g, now, now+wait)
+		require.Equal(t, n < 120, wait == second)
+		now += wait
 		pace, _ := a.State(now)
 		require.Equal(t, 1.0, pace)
 		g.Take(now, now, 1, true)

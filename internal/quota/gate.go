@@ -461,7 +461,7 @@ func (g *Gate) Matters(meter.Instant) (must, full meter.Instant) {
 	_, ask, _ := a.Final()
 	must = max(a.Until(), ask)
 	if a.refusals > 0 { // the next one doubles the backoff, or a success ends the row
-		must = meter.AddInstant(max(must, a.set), second<<longestBack)
+		must = meter.AddInstant(max(must, a.set), a.backoff.Most())
 	}
 	full = max(must, a.pace.next, a.pace.evenly, a.lately.Matters())
 	if a.final != nil { // what would be forgotten is that one request asks, and not all

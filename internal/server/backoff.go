@@ -16,7 +16,9 @@ const (
 	// one; see [Backoff.Until].
 	Longest = 64 * second
 
-	darkPart  = 3  // of the time in which nothing was accepted is a wait at most
+	outageMost = 120 * second // what refuses everything for longer is not only down
+
+	darkPart  = 3  // of the time in which nothing was accepted is a wait at most, and one after a refusal at least
 	gapTimes  = 3  // as long as the longest gap is a wait at most
 	gapMemory = 16 // times as long as a gap it takes until it is forgotten
 )
@@ -69,6 +71,18 @@ func (b *Backoff) Learn(gap int64) { b.gap = max(b.gap, inSeconds(gap)) }
 // and three times the longest gap lately between two accepted requests.
 func (b *Backoff) Most() int64 {
 	return max(Longest, (b.last-b.since)/darkPart, int64(b.gap)*second*gapTimes)
+}
+
+// Wait returns how long to wait after a refusal that does not say so, where the caller would wait for d: no shorter than a third of the time
+// in which nothing has been accepted. A refused request may count, or prolong a ban. Each such wait is a third longer than the one before,
+// so it outgrows the ban, however long that is. A server that may be down is to be used again right after that, so there d counts for two
+// minutes.
+func (b *Backoff) Wait(d int64, maybeDown bool) int64 {
+	dark := b.last - b.since
+	if maybeDown && dark <= outageMost {
+		return d
+	}
+	return max(d, dark/darkPart)
 }
 
 func inSeconds(d int64) int32 { return int32(max(0, min(d/second, math.MaxInt32))) }

@@ -24,6 +24,9 @@ func TestAWaitIsAtMostWhatWasSeenExplains(t *testing.T) {
 	}
 	require.Equal(t, 40*minute, b.Until(meter.Never, 1), "nothing was accepted for half an hour")
 
+	require.Equal(t, 10*minute, b.Wait(second, true))
+	require.Equal(t, 10*minute+1, b.Wait(10*minute+1, true))
+
 	b.Sent(36*minute, true)
 	b.Accepted(36 * minute)
 	require.Equal(t, (36+3*30)*minute, b.Until(meter.Never, 1), "nothing was accepted for half an hour, and one after 36 minutes")
@@ -49,6 +52,16 @@ func TestAWaitIsAtMostWhatWasSeenExplains(t *testing.T) {
 		b.Accepted(b.Last())
 	}
 	require.Equal(t, 36*minute, b.Most(), "gaps as long as that confirm it")
+}
+
+func TestAServerThatMayBeDownIsAskedAsBeforeForTwoMinutes(t *testing.T) {
+	b := NewBackoff()
+	b.Sent(0, true)
+	b.Sent(2*minute, true)
+	require.Equal(t, second, b.Wait(second, true))
+	require.Equal(t, 40*second, b.Wait(second, false))
+	b.Sent(2*minute+3, true)
+	require.Equal(t, 40*second+1, b.Wait(second, true))
 }
 
 // A client of a month that has sent a few requests knows no more of the server than one of a minute.
