@@ -225,8 +225,13 @@ func (l *Core) settleDoubtsLocked(d *Doubts, now meter.Instant) (retunes []retun
 // changedLocked marks what a report has changed: the gates of an account share what their responses report.
 func (l *Core) changedLocked(g *quota.Gate, c *quota.Change, now meter.Instant) {
 	l.markGatesLocked(g.Account)
-	if c.Lifted {
+	if c.Lifted || c.Opened {
 		l.recountServersLocked()
+	}
+	if c.Opened {
+		for _, a := range g.Account.Server().Accounts() {
+			l.markGatesLocked(a)
+		}
 	}
 	if c.Until > 0 {
 		ownerOf(g).NoteHold()

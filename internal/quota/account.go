@@ -37,6 +37,7 @@ type Account struct {
 	Limited uint32 // responses by which the server refused because of a limit
 
 	byRefusal bool // what stops requests may be due to a refusal
+	local     bool // its refusals do not concern other accounts, whatever their status
 	asked     int8 // gates that asked whether a hold concerns them, and that it does
 
 	barrier

@@ -24,11 +24,13 @@ func (a *Account) guess(now meter.Instant, d int64) {
 }
 
 // holdHost holds the account for d. Because one account may have provoked the response, it holds the server's others for a minute at
-// most.
+// most, unless requests to them were accepted during such a hold.
 func (a *Account) holdHost(now meter.Instant, d int64) {
 	a.Hold(now, d)
-	a.server.Hold(now, min(d, othersMost))
-	a.server.last = a.last
+	if s := a.server; !a.local {
+		s.Hold(now, min(d, othersMost))
+		s.last, s.by = a.last, a
+	}
 }
 
 // holdFor holds the account, and the others that the refusal concerns.

@@ -274,8 +274,8 @@ func (r *Registry) sort(g *Gate, rep *Report, now meter.Instant) (from *Account)
 }
 
 // mayAsk reports whether a request may be sent to find out whether the gate belongs to its account.
-func (g *Gate) mayAsk(need int64) bool {
-	return !g.joined && g.inFlight == 0 && need <= 1 && g.Account.asked < askMost && g.Account.group != nil
+func (g *Gate) mayAsk() bool {
+	return !g.joined && g.inFlight == 0 && g.Account.asked < askMost && g.Account.group != nil
 }
 
 // asked takes a response without counts. If the account was stopped when the request was sent, it shows whether the gate belongs to it.

@@ -170,8 +170,8 @@ func TestAPartOfWhichNothingIsLeftDoesNotAsk(t *testing.T) {
 	small, large := gate(1), gate(2)
 	require.NotSame(t, small, large)
 	require.Subset(t, []*Gate{small, large}, parts)
-	require.True(t, large.mayAsk(1))
-	require.False(t, small.mayAsk(1))
+	require.True(t, large.mayAsk())
+	require.False(t, small.mayAsk())
 	require.Empty(t, r.check(second))
 }
 

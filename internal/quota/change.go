@@ -20,6 +20,7 @@ type Change struct {
 	Late   Scope                                                  // whose waiting requests may be too late now
 	Kind   Kind                                                   // what the response means
 	Lifted bool                                                   // a hold was taken back
+	Opened bool                                                   // the hold of the host was taken back, for its other accounts
 	Until  meter.Instant                                          // the end of a new hold; 0: there is none
 	Final  error                                                  // what the server said with a final refusal, if that is news; Until is when the next request asks
 	Doubt  func(now meter.Instant, as aimd.Outcome) (undone bool) // to be called once the body has been read, with what it shows, 0 if the refusal stands; nil: it is certain

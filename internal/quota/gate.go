@@ -90,8 +90,23 @@ func (g *Gate) Plan(from meter.Instant, ahead, cost int64) meter.Instant {
 // next is stopped by what stops the account, unless the gate may find out whether that concerns it.
 func (g *Gate) next(from meter.Instant, need int64) (at meter.Instant, sure bool) {
 	at, sure = g.stopped(from, need)
-	if g.mayAsk(need) && at > meter.AddInstant(from, second) && g.Account.final == nil {
-		return max(from, g.Account.server.held), true
+	if at > meter.AddInstant(from, second) && g.Account.final == nil && need <= 1 {
+		return g.asking(from, at, sure)
+	}
+	return at, sure
+}
+
+// asking returns what next is for a request that may ask, where it is that without.
+func (g *Gate) asking(from, at meter.Instant, sure bool) (meter.Instant, bool) {
+	a, s := g.Account, g.Account.server
+	mayAsk := s.mayAsk(a)
+	switch {
+	case g.mayAsk() && mayAsk:
+		return from, true
+	case g.mayAsk():
+		return max(from, s.held), true
+	case mayAsk && s.by != a && s.held > a.held:
+		return g.counted(max(from, a.held, a.backoff.Until(a.pace.next, 1)), 1)
 	}
 	return at, sure
 }
@@ -102,6 +117,12 @@ func (g *Gate) stopped(from meter.Instant, need int64) (at meter.Instant, sure b
 	if at == meter.Never || len(g.quotas) == 0 {
 		return at, sure
 	}
+	return g.counted(at, need)
+}
+
+// counted returns what next is if only quotas stop requests.
+func (g *Gate) counted(at meter.Instant, need int64) (_ meter.Instant, sure bool) {
+	sure = true
 	for _, q := range g.quotas {
 		ready, known := q.next(at, need)
 		at, sure = ready, sure && known
@@ -114,6 +135,7 @@ func (g *Gate) Take(due, now meter.Instant, _ int64, waited bool) int64 {
 	a := g.Account
 	a.pace.take(due, a.backoff.Last())
 	a.row.rested(a.backoff.Sent(due, waited))
+	a.server.takes(due)
 	if a.asking {
 		a.pace.next = meter.AddInstant(due, second)
 	}
@@ -268,7 +290,7 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 	waiting := len(a.waiting) > 0 // if not, there is nothing to plan again
 	until, open, unnamed := a.Until(), waiting && g.Payable(now, 1), len(rep.claims) == 0 || a.knows(Unnamed)
 	if h.After == nil {
-		g.answered(rep, now)
+		c.Opened = g.answered(rep, now)
 	}
 	for i := range rep.claims {
 		claim := &rep.claims[i]
@@ -316,18 +338,22 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 	return c
 }
 
-// answered takes the response to a request, or that there is none. Quotas that it does not name may be empty, or may not.
-func (g *Gate) answered(rep *Report, now meter.Instant) {
-	g.Account.answered(now, rep.Sent, rep.Kind)
+// answered takes the response to a request, or that there is none. Quotas that it does not name may be empty, or may not. It reports whether
+// a hold of the host has ended.
+func (g *Gate) answered(rep *Report, now meter.Instant) (opened bool) {
+	a := g.Account
+	a.answered(now, rep.Sent, rep.Kind)
 	g.landed()
 	if !rep.Kind.Refused() && !rep.Kind.accepted() {
-		return
+		return false
 	}
+	opened = rep.Kind.accepted() && a.server.accepted(a, now, rep.Sent)
 	for _, q := range g.quotas {
 		if !rep.names(q.name) {
 			q.missed(now, rep)
 		}
 	}
+	return opened
 }
 
 // refuse takes a refusal that waiting ends. If a limit of the client learns its rate, that limit decides about it. It reports whether a

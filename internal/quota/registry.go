@@ -91,6 +91,9 @@ func (r *Registry) add(key *Key, now meter.Instant) *Gate {
 // addTo makes a gate of an account.
 func (r *Registry) addTo(a *Account, key *Key, now meter.Instant) *Gate {
 	r.fitFamilies(a)
+	if len(a.gates) == 1 && !a.stops(now) { // it was alone, so nothing but a count shows that it belongs with another one
+		a.gates[0].joined = a.gates[0].report != 0
+	}
 	s, g := a.server, newGate(a)
 	g.kind, g.finer, g.alike = s.kind(key), s.finerOf(key.Family), alike{key.Family, key.Method, key.Credential}
 	if a.knows(Unnamed) {
