@@ -15,7 +15,6 @@ type refusals struct {
 	step    float64 // by which it is raised next,
 	wait    int64   // the time until then,
 	tryAt   instant // and when that is
-	tried   bool    // it was raised since the last cut
 	raised  uint64  // the last request before it was raised
 	cutSeq  uint64  // the last request before the last cut: one cut is enough for all that were in flight
 	cutTo   float64 // n after the last cut
@@ -26,17 +25,18 @@ type refusals struct {
 	good     float64 // as many have been in flight without a refusal, again and again
 	level    float64 // n at the last success,
 	fine     float64 // and the successes of requests that were sent since it rose, without a refusal
-	episode  bool    // there was a cut, and not yet a long time without refusals
-	before   float64 // n before it
-	start    bool    // it began at the start
-	doubts   int     // refusals in it that load does not explain
+	before   float64 // n before the episode
 	noise    float64 // a share of refusals up to that is not caused by load,
 	noiseEnd instant // which is believed until then
 
-	row     int // refusals since the last success
-	pauses  int // in a row
 	until   instant
 	backoff server.Backoff
+	row     int32 // refusals since the last success
+	pauses  int32 // in a row
+	doubts  int32 // refusals in an episode that load does not explain
+	tried   bool  // the ceiling was raised since the last cut
+	episode bool  // there was a cut, and not yet a long time without refusals
+	start   bool  // the episode began at the start
 }
 
 const (

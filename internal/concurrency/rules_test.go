@@ -78,12 +78,12 @@ func TestRefusalsOfFewRequestsAreDoubted(t *testing.T) {
 		c := cruisingAt(10, 10)
 		c.refusals.since, c.refusals.good = soon, 10
 		c.refusedAt(second, inFlight)
-		require.Equal(t, doubts, c.refusals.doubts)
+		require.EqualValues(t, doubts, c.refusals.doubts)
 	}
 	for doubts, isNoise := range map[int]bool{doubtsMost - 1: false, doubtsMost: true} {
 		c := cruisingAt(10, 10)
 		r := &c.refusals
-		r.since, r.good, r.doubts, r.share, r.before = soon, 10, doubts, 0.09, 20
+		r.since, r.good, r.doubts, r.share, r.before = soon, 10, int32(doubts), 0.09, 20
 		c.refusedAt(second, 8)
 		require.Equal(t, isNoise, math.IsInf(r.ceiling, 1))
 		if isNoise {

@@ -415,8 +415,8 @@ func TestAServerThatRefusesForAnHourIsAskedSeldom(t *testing.T) {
 		longest, shorter time.Duration
 		most             int
 	}{
-		{"429", throttletest.Outage(429), 200 * time.Second, 360 * time.Second, 60},
-		{"503", throttletest.Outage(503), 5 * time.Second / 2, 3 * time.Second, 1900},
+		{"429", throttletest.Outage(429), 200 * time.Second, 20 * time.Minute, 60},
+		{"503", throttletest.Outage(503), 200 * time.Second, 20 * time.Minute, 100},
 	} {
 		inBubble(t, c.name, func(t *testing.T) {
 			s := adaptiveScene{Scene: scene.Scene{Seconds: 3600, Server: scene.Served(scene.Silently, throttletest.WithFaults(c.fault.Between(time.Minute, 2*time.Hour)))}}
