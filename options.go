@@ -196,7 +196,7 @@ func WithWeights(costs map[string]int64) Option {
 }
 
 // WithCost sets the cost of requests by a function, instead of [WithWeights]. The default is 1. In
-// [InFlight] and [AdaptiveInFlight] limits a request takes one slot whatever it costs, so beside no other limits both are an error.
+// [InFlight] and [AdaptiveInFlight] limits a request takes one slot whatever it costs here.
 func WithCost(f CostFunc) Option {
 	return option{ofTransport, "WithCost", func(c *config) {
 		c.cost = f
@@ -408,13 +408,8 @@ func (c *config) checkUnits() (faults []error) {
 	return faults
 }
 
-// checkCosts returns an error for each limit of a Transport that needs true costs, and gets none, and for costs that no limit takes.
+// checkCosts returns an error for each limit of a Transport that needs true costs, and gets none.
 func (c *config) checkCosts() (faults []error) {
-	for name, given := range map[string]bool{"WithCost": c.cost != nil, "WithWeights": len(c.weights) > 0} {
-		if given && len(c.limits) > 0 && !slices.ContainsFunc(c.limits, func(l Limit) bool { return !l.rule.Frees }) {
-			faults = append(faults, fmt.Errorf("%s has no effect: a request takes one slot of limit %q unless that has a Cost", name, c.limits[0].rule.Name))
-		}
-	}
 	for i := range c.limits {
 		l := &c.limits[i]
 		if l.rule.Lowers && !l.settled() {
