@@ -177,7 +177,7 @@ func TestLearnedLatencyIsThatOfTheServer(t *testing.T) {
 				f := strain(t, s, 1, throttle.WithAdaptive())
 				t.Logf("%.3f used, median %.3f s", f.Use, f.P50)
 				assert.LessOrEqual(t, f.P50, 2*service)
-				assert.GreaterOrEqual(t, f.Use, 0.9)
+				assert.GreaterOrEqual(t, f.Use, 0.87) // once in 30 runs .887, else .91 to .96: it depends on which of several callers is first
 			})
 		}
 	}
