@@ -1,9 +1,9 @@
-// Package pictures draws docs/which-limit.svg and docs/refusal.svg:
+// Package pictures draws docs/which-limit.svg, docs/refusal.svg and docs/load.svg:
 //
 //	go test ./internal/lab/pictures -update
 //
-// The first is compared with the file. The second is drawn from a run in fake time, whose waits have a random part, so its test checks what the
-// picture says.
+// The first is compared with the file. The others are drawn from runs in fake time, which differ a little, so their tests check what the pictures
+// say.
 package pictures
 
 import (
@@ -21,6 +21,7 @@ type canvas struct {
 
 const style = `text{font:13px system-ui,sans-serif;fill:#57606a}.b{font-weight:600;fill:#1f2328}.c{font:12px ui-monospace,monospace;fill:#0969da}` +
 	`.ok{fill:#2da44e}.no{fill:#cf222e}.wait{fill:#d0d7de}.mark{fill:#8250df}.line{fill:none;stroke:#8c959f}` +
+	`.curve{fill:none;stroke-width:2}.curve.ok{stroke:#2da44e}.curve.no{stroke:#cf222e}.curve.mark{stroke:#8250df}.code{fill:#0969da}.curve.code{fill:none;stroke:#0969da;stroke-dasharray:6 4}.curve.ok,.curve.no,.curve.mark{fill:none}` +
 	"\n@media(prefers-color-scheme:dark){text{fill:#9198a1}.b{fill:#e6edf3}.c{fill:#58a6ff}.ok{fill:#3fb950}.no{fill:#f85149}.wait{fill:#30363d}.mark{fill:#a371f7}}"
 
 // text writes at the left of x, or with another anchor.
