@@ -217,7 +217,11 @@ func burst(enough bool) int {
 }
 
 func bucketLimit(enough bool) throttle.Option {
-	return throttle.WithLimit(throttle.TokenBucket(1, per(enough), throttle.Burst(int64(burst(enough)))))
+	n, each := int64(1), per(enough)
+	if each < time.Millisecond { // a shorter period is an error
+		n, each = int64(time.Millisecond/each), time.Millisecond
+	}
+	return throttle.WithLimit(throttle.TokenBucket(n, each, throttle.Burst(int64(burst(enough)))))
 }
 
 func limiterOf(tb testing.TB, opts ...throttle.Option) *throttle.Limiter {
