@@ -99,7 +99,7 @@ type policy struct {
 	at     *bucket.Limit // the same limit in the core
 	priced bool          // it says itself what requests cost
 	paths  *sightings    // of numbers at its paths; nil: it has none
-	names  *sightings    // of its unit, and of a cost that someone has estimated; nil: it is not in a unit of servers
+	names  *sightings    // of its unit, and of an estimated cost; nil: it is not in a unit of servers
 }
 
 // own returns the policies without that of gates.

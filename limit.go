@@ -274,8 +274,7 @@ func Start(t time.Time) LimitOption {
 }
 
 // FromGrant makes a [SlidingWindow] or a [Quota] count each request for exactly one period from the instant at which it is granted, instead
-// of until one period after its response. It is for clients beside a server's own clock, such as a proxy on the same host, and for long
-// responses.
+// of until one period after its response. It is for servers that are near, and count a request as soon as it comes although its response takes long.
 func FromGrant() LimitOption {
 	return limitOption{text: "FromGrant()", fits: func(k *kind) bool { return k.can.Answered }, shared: true, apply: func(l *Limit) {
 		l.rule.Answered = false
@@ -409,8 +408,7 @@ func Fraction(fraction float64) LimitOption {
 
 // RateFor sets a rate for each key, such as the tier of a tenant or, with [Pause], the crawl delay of a host. f is called without a lock,
 // possibly several times at once, when a key is new or was forgotten (see [WithMaxKeys]), and by [Limiter.Refresh]. Requests without a
-// key have the limit's own rate.
-// [Limiter.SetRate] does not change its rates. If f returns 0, 0, the key has the limit's own rate. Other values that are not
+// key have the limit's own rate. [Limiter.SetRate] does not change its rates. If f returns 0, 0, the key has the limit's own rate. Other values that are not
 // positive are an error of the request. The burst of a token bucket is the key's n unless [Burst] is set.
 func RateFor(f func(key string) (n int64, per time.Duration)) LimitOption {
 	return limitOption{text: "RateFor", fits: (*kind).isSet, shared: true, apply: func(l *Limit) {

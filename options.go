@@ -195,8 +195,8 @@ func WithWeights(costs map[string]int64) Option {
 	}}
 }
 
-// WithCost sets the cost of requests by a function, instead of [WithWeights]. The default is 1. In
-// [InFlight] and [AdaptiveInFlight] limits a request takes one slot whatever it costs here.
+// WithCost sets the cost of requests by a function, instead of [WithWeights]. The default is 1. In [InFlight] and [AdaptiveInFlight] limits,
+// a request takes one slot whatever it costs here.
 func WithCost(f CostFunc) Option {
 	return option{ofTransport, "WithCost", func(c *config) {
 		c.cost = f
@@ -326,8 +326,8 @@ func WithHooks(h Hooks) Option {
 // WithLogger logs rejections and holds at level Warn, and waits and changes of an adaptive rate at level Info. It logs at most
 // one line a second of each kind and reason, with the number of lines that were suppressed. At level Warn it also logs, once for each
 // limit, that the limit cannot read a response because it is compressed, or that none of its first 100 responses had a number at a path of
-// [SettleJSON] or named the unit of a [ServerQuota], or that each of its first 100 requests was taken to
-// cost 1 there. The default is to log nothing.
+// [SettleJSON] or named the unit of a [ServerQuota], or that each of its first 100 requests was taken to cost 1 there. The
+// default is to log nothing.
 func WithLogger(log *slog.Logger) Option {
 	return option{ofBoth, "WithLogger", func(c *config) {
 		c.log = log

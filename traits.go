@@ -15,7 +15,7 @@ import (
 
 // This file finds the traits by which a server may count a request, besides its host and the keys of the limits.
 
-// credentials are the headers by which clients say who they are, the most usual ones first.
+// credentials are the headers that have the credential of a client, the most usual ones first.
 var credentials = [...]string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Private-Token"}
 
 // kindOf sets what requests have in common that a client sends for one purpose.
@@ -36,7 +36,7 @@ func (t *Transport) kindOf(req *http.Request, k *quota.Key, withModel bool) {
 	k.Traits = t.traitsOf(req, withModel)
 }
 
-// credentialOf returns by what a client says who it is; "": it does not.
+// credentialOf returns the credential of a request; "": it has none.
 func credentialOf(h http.Header) string {
 	for i := range credentials {
 		if v := h[credentials[i]]; len(v) > 0 {

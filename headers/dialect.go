@@ -126,7 +126,7 @@ func (d Dialect) Parse(status int, h http.Header, body []byte, now time.Time) Si
 		return silent(status)
 	}
 	read := d // d itself stays on the stack
-	return read.read(status, h, body, now)
+	return read.read(status, h, body, now, nil)
 }
 
 // silent reports whether the response has nothing for the dialect.

@@ -11,10 +11,12 @@ import (
 // Parse returns what a response says about rate limits, by readings that hold for every server. now is the local time at
 // which the response arrived. The keys of h may be in any case and order. [Dialect.Parse] and [Reader.Parse] read the dialects
 // of single APIs, which may need the body.
-func Parse(status int, h http.Header, now time.Time) Signal {
+func Parse(status int, h http.Header, now time.Time) Signal { return parse(status, h, now, nil) }
+
+func parse(status int, h http.Header, now time.Time, known *headings) Signal {
 	for name := range h {
 		if concerns(name) {
-			return generic.read(status, h, nil, now)
+			return generic.read(status, h, nil, now, known)
 		}
 	}
 	return silent(status)
@@ -55,6 +57,7 @@ const (
 // A reading is a response while it is read.
 type reading struct {
 	dialect *Dialect
+	known   *headings // nil: none is kept
 	status  int
 	header  http.Header
 	body    []byte
@@ -82,8 +85,8 @@ type entry struct {
 	field *Field // the dialect's; then the name says nothing more
 }
 
-func (d *Dialect) read(status int, h http.Header, body []byte, now time.Time) Signal {
-	r := &reading{dialect: d, status: status, header: h, body: body[:min(len(body), BodyBytes)], clock: now}
+func (d *Dialect) read(status int, h http.Header, body []byte, now time.Time, known *headings) Signal {
+	r := &reading{dialect: d, known: known, status: status, header: h, body: body[:min(len(body), BodyBytes)], clock: now}
 	r.collect()
 	r.setClock(r.take("date"))
 	cached := isCached(r.take("age"))
@@ -113,7 +116,7 @@ func (r *reading) collect() {
 		if !r.dialect.concerns(name) && !equalFold(name, "date") && !equalFold(name, "age") {
 			continue
 		}
-		e := entry{heading: headingOf(name), lines: lines}
+		e := entry{heading: r.known.of(name), lines: lines}
 		if e.field = r.dialect.field(e.name); e.field != nil {
 			e.rank, e.meaning = 0, meaning{}
 		}

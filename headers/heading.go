@@ -13,9 +13,11 @@ type heading struct {
 	meaning
 }
 
-// headings has the headings of names that were read, as servers write them. A program reads the same few of them in each response, and to
-// understand one takes longer than all else that is done for a request. The map is replaced, and never changed.
-var headings atomic.Pointer[map[string]heading]
+// headings keeps the headings of names that a Reader has read, as servers write them. A program reads the same few of them in each response,
+// and to understand one takes longer than all else that is done for a request. The map is replaced, and never changed.
+type headings struct {
+	atomic.Pointer[map[string]heading]
+}
 
 // Servers choose the names, so what is kept is bounded.
 const (
@@ -23,9 +25,12 @@ const (
 	longestHeading = 64 // bytes
 )
 
-// headingOf returns the heading of a name.
-func headingOf(name string) heading {
-	old := headings.Load()
+// of returns the heading of a name. It works for nil, which keeps none.
+func (k *headings) of(name string) heading {
+	if k == nil {
+		return understood(name)
+	}
+	old := k.Load()
 	if old != nil {
 		if h, ok := (*old)[name]; ok {
 			return h
@@ -40,11 +45,11 @@ func headingOf(name string) heading {
 		maps.Copy(names, *old)
 	}
 	names[strings.Clone(name)] = h
-	headings.CompareAndSwap(old, &names) // else another response has added a name, and this one is added next time
+	k.CompareAndSwap(old, &names) // else another response has added a name, and this one is added next time
 	return h
 }
 
-// understood is headingOf for a name that was not read before.
+// understood returns the heading of a name.
 func understood(name string) heading {
 	h := heading{name: strings.ToLower(name)}
 	h.rank = rank(h.name)

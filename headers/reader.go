@@ -73,12 +73,13 @@ func (d *Dialect) validate() error {
 
 // A Reader reads responses of several hosts. For each host it uses the first dialect that claims the host; with [Auto], the
 // preset that does; otherwise the first Dialect or Preset that it was given, so that a single one applies to
-// every host; otherwise what [Parse] reads. It is immutable and safe for concurrent use. A nil Reader reads what Parse reads.
+// every host; otherwise what [Parse] reads. What it reads does not change, and it is safe for concurrent use. A nil Reader reads what Parse reads.
 type Reader struct {
 	other *Dialect // for hosts that no dialect claims
 	hosts map[string]*Dialect
 	below map[string]*Dialect // *.host
 	among []among
+	known headings // of names that it has read
 }
 
 // An among is the hosts that differ in one label.
@@ -174,16 +175,20 @@ func (r *Reader) Silent(host string, status int, h http.Header) bool {
 // Parse returns what a response of that host says about rate limits; see [Dialect.Parse]. host is as in a URL or a Host
 // header, with or without a port.
 func (r *Reader) Parse(host string, status int, h http.Header, body []byte, now time.Time) Signal {
+	var known *headings
+	if r != nil {
+		known = &r.known
+	}
 	d := r.dialect(host)
 	switch {
 	case d == nil && len(body) > 0:
 		return Dialect{}.Parse(status, h, body, now)
 	case d == nil:
-		return Parse(status, h, now)
+		return parse(status, h, now, known)
 	case d.silent(status, h, body):
 		return silent(status)
 	}
-	return d.read(status, h, body, now)
+	return d.read(status, h, body, now, known)
 }
 
 // WantsBody reports whether Parse needs the body of such a response of that host; see [Dialect.WantsBody].

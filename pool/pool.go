@@ -5,8 +5,8 @@
 // by all of its limits, what its server reported, and its queue. Otherwise it waits at all members, and is sent by the first that grants
 // it, which charges what the request costs there. The others never charge it.
 //
-// A member that is held, has no tokens, rejects, or whose server says that no waiting helps is left out as long as that lasts. One to which no connection can be made,
-// or that failed three times in a row (no response, a 401 or 402, or a 5xx other than 501), is left out until a request to it succeeds,
+// A member that is held, has no tokens, rejects, or whose server says that no waiting helps is left out as long as that lasts. One to which
+// no connection can be made, or that failed three times in a row (no response, a 401 or 402, or a 5xx other than 501), is left out until a request to it succeeds,
 // also for requests that wait already. One request a second tries, if the member could get it otherwise: one that is slow or dear, too, is
 // tried as rarely as it gets others. Once one succeeds, those that wait use the member again. If all members are out, none is left out.
 //

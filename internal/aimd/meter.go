@@ -210,8 +210,8 @@ func (c *controller) settled(now instant, more float64) {
 }
 
 // Matters counts a request in flight, a pause, a silence, a limit that is dear to touch and a bare response as what must be kept. What the rate
-// has learned is worth keeping for keepLearned after the last request. The next probe of a silent server comes within
-// the longest unasked wait.
+// has learned is worth keeping for keepLearned after the last request. The next probe of a silent server comes within the longest
+// wait that the server has not asked for.
 func (m *Meter) Matters(now instant) (must, full instant) {
 	c := &m.control
 	if c.inFlight > 0 {

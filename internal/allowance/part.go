@@ -29,22 +29,22 @@ type Claim struct {
 // A part is a quota that responses report: a bucket that refills steadily, or a window in which all comes back at the end. If
 // neither an end nor a rate is reported, it is taken for a window of a minute of the clock.
 type part struct {
-	name    string
-	limit   float64 // 0: no response has reported the part
-	now     sample  // what the newest response reported
-	said    int64   // the number of its request
-	base    sample  // what the next sample of the fit is compared with
-	first   int64   // the last request that was counted before the window; -1: there was none
-	fit     fit
-	ends    meter.Instant // of the window, if the request whose response says so came when it was sent
-	late    int64         // by how much later the window ends at most, because it came later
-	told    meter.Instant // the latest end of a window by what the newest response reported; 0: none has
-	lasts   int64         // how long a window is, by two reported ends; 0: it is not known
-	rate    float64       // per ns, of a bucket
-	refills float64       // responses that speak for a bucket, less those that speak for a window
-	dry     bool          // it was used up before, so what is left of a window is spread until its end
-	played  bool          // it is a copy of one, which says what is not known; see Play
-	tight   bool          // requests are refused although enough is left: it is counted over a shorter time, too
+	name     string
+	limit    float64 // 0: no response has reported the part
+	now      sample  // what the newest response reported
+	said     int64   // the number of its request
+	base     sample  // what the next sample of the fit is compared with
+	first    int64   // the last request that was counted before the window; -1: there was none
+	fit      fit
+	ends     meter.Instant // of the window, if the request whose response says so came when it was sent
+	late     int64         // by how much later the window ends at most, because it came later
+	reported meter.Instant // the latest end of a window that the newest response allows; 0: none has reported one
+	lasts    int64         // how long a window is, by two reported ends; 0: it is not known
+	rate     float64       // per ns, of a bucket
+	refills  float64       // responses that speak for a bucket, less those that speak for a window
+	dry      bool          // it was used up before, so what is left of a window is spread until its end
+	played   bool          // it is a copy of one, which says what is not known; see Play
+	tight    bool          // requests are refused although enough is left: it is counted over a shorter time, too
 }
 
 // A sample is what was left when a request came.
@@ -94,7 +94,7 @@ func (p *part) take(n int64, x *send, c *Claim, refused bool, near, back float64
 			p.turn(s.at, x.before, n-1, p.next(s.at, ends))
 		}
 		p.learn(&s)
-		if p.fit.n > 0 {
+		if p.fit.n > 0 { // before, what a request costs is a guess
 			s.left = min(s.left, max(s.left-p.fit.sent*near, p.expected(&s)))
 		}
 	}
@@ -109,12 +109,11 @@ func (p *part) take(n int64, x *send, c *Claim, refused bool, near, back float64
 // expected returns what the newest response lets expect to be left in a later sample. If the sample has more, but no more than requests
 // cost that were sent at about the same time, these reached the server after it.
 func (p *part) expected(s *sample) float64 {
-	now, f := &p.now, &p.fit
-	left := now.left
+	left := p.now.left
 	if p.isBucket() {
-		left += p.rate * float64(s.at-now.at)
+		left += p.rate * float64(s.at-p.now.at)
 	}
-	return min(p.limit, left) - f.sent*(s.then.sent-now.then.sent) - f.ended*(s.then.ended-now.then.ended)
+	return min(p.limit, left) - p.since(&s.then)
 }
 
 // learn takes a sample for the fit, if it is of the same window as the one before, and what was spent between is clear. What is
@@ -181,10 +180,10 @@ func (p *part) isWindow() bool { return p.refills < 0 && p.lasts > 0 }
 // ended takes the end of a window, which is later by as much as its response took if it was reported at the end of that. Windows follow each
 // other, so the next one ends one or several of them later.
 func (p *part) ended(end meter.Instant, in, took int64) {
-	if later := end - p.told; p.told > 0 && float64(later) > rounding && (p.lasts == 0 || later < p.lasts) {
+	if later := end - p.reported; p.reported > 0 && float64(later) > rounding && (p.lasts == 0 || later < p.lasts) {
 		p.lasts = later
 	}
-	p.told = meter.AddInstant(end, took)
+	p.reported = meter.AddInstant(end, took)
 	if p.lasts > 0 {
 		p.lasts = max(p.lasts, in)
 	}
@@ -234,12 +233,7 @@ func (p *part) turn(at meter.Instant, then total, n int64, ends meter.Instant) {
 
 // free returns what is left at an instant, less what requests in flight are still going to cost.
 func (p *part) free(at meter.Instant, s *sends) float64 {
-	now, f := &p.now, &p.fit
-	ended := s.ended - now.then.ended
-	if f.ended < 0 {
-		ended -= now.back
-	}
-	since := f.sent*(s.sent-now.then.sent) + f.ended*ended
+	now, f, since := &p.now, &p.fit, p.since(&s.total)
 	switch {
 	case p.isBucket():
 		back := p.rate * float64(at-now.at)
@@ -248,6 +242,16 @@ func (p *part) free(at meter.Instant, s *sends) float64 {
 		return p.limit - p.owed(s, math.Inf(1))
 	}
 	return now.left - since - p.owed(s, float64(p.turns()-at))
+}
+
+// since returns what was spent since the newest response, up to a total.
+func (p *part) since(t *total) float64 {
+	now, f := &p.now, &p.fit
+	ended := t.ended - now.then.ended
+	if f.ended < 0 {
+		ended -= now.back
+	}
+	return f.sent*(t.sent-now.then.sent) + f.ended*ended
 }
 
 // owed returns what requests in flight are going to cost within a time.
@@ -276,7 +280,7 @@ func (p *part) ready(from, last meter.Instant, ahead, cost float64, s *sends) me
 		switch {
 		case p.isWindow():
 			lasts = p.lasts
-		case p.played && later > 0 && p.told > 0:
+		case p.played && later > 0 && p.reported > 0:
 			return meter.Never
 		}
 		return meter.AddInstant(max(from, p.turns()), later*lasts)

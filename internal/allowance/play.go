@@ -45,7 +45,7 @@ func (p *played) Ready(from meter.Instant, ahead, cost int64) meter.Instant {
 // Take implements [meter.Meter].
 func (p *played) Take(due, now meter.Instant, cost int64, waited bool) int64 {
 	for _, x := range p.parts {
-		if !x.isBucket() && now >= x.turns() && x.told > 0 && !x.isWindow() {
+		if !x.isBucket() && now >= x.turns() && x.reported > 0 && !x.isWindow() {
 			x.turn(now, p.sends.total, p.sends.next-1, meter.Never) // how long the next window is has not been seen
 			x.dry = false
 		}

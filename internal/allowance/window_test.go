@@ -8,7 +8,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
-// Responses that took longer than others report the same end of a window as an earlier one, because it is told from when they came. That is
+// Responses that took longer than others report an earlier end of the same window, because it counts from when they came. That is
 // no other window: how long one is, is known only once two have ended.
 func TestTheEndOfOneWindowIsNotTakenForTwo(t *testing.T) {
 	m := New(&meter.Wall{})

@@ -15,7 +15,7 @@ type slotEnd struct {
 	sum int64 // of all slots that were taken up to these
 }
 
-// playedMost is how many of the slots that are taken at first are told apart.
+// playedMost is how many of the slots that are taken at first end at times of their own.
 const playedMost = 256
 
 // Play implements [Player].
@@ -29,8 +29,8 @@ func (s *Slots) play(now Instant, used, pause int64) (Meter, bool) {
 	return PlaySlots(now, s.n, used, float64(s.held), pause), true
 }
 
-// PlaySlots returns n slots that need no one to give them back: each is taken for as many ns as held, and then rests. So many of them are taken,
-// or rest, already.
+// PlaySlots returns n slots that are free again by themselves: each is taken for as many ns as held, and then rests. So many of them are
+// taken, or rest, already.
 func PlaySlots(now Instant, n, used int64, held float64, pause int64) Meter {
 	p := &playedSlots{Count: Count{n, used}, each: AddInstant(max(1, int64(held)), pause)}
 	for i, of := int64(0), min(used, playedMost); i < of; i++ { // they may have been taken at any time

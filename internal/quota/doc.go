@@ -33,7 +33,8 @@
 // A new gate begins in the account of the gate that is most alike. If that account must wait, one request asks whether the gate belongs
 // there: until a response has shown that it does, by a count or a refusal, or two other gates have asked and were refused. So a request
 // that the server counts separately waits for no other, and it costs at most one refusal to find that it does not. Gates are forgotten
-// with what they have shown, and a gate that was alone in its account is asked again once there is another one. Their number, that of the accounts of a group, and that of the families with finer traits are bounded.
+// with what they have shown, and a gate that was alone in its account asks again once there is another one. Their number, that of the
+// accounts of a group, and that of the families with finer traits are bounded.
 //
 // # What a response does
 //

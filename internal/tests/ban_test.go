@@ -16,7 +16,7 @@ import (
 	"github.com/httpthrottle/throttle"
 )
 
-// A banning server refuses everything from some time on, without a word about limits, and each request in that time begins the ban anew.
+// A banning server refuses everything from some time on, without a word about limits, and each request in that time begins the ban again.
 type banning struct {
 	mu       sync.Mutex
 	status   int

@@ -187,7 +187,7 @@ func TestExportedNamesOfInternalPackagesAreUsedByOthers(t *testing.T) {
 			switch n := n.(type) {
 			case *ast.SelectorExpr:
 				use(n.Sel)
-			case *ast.InterfaceType: // who has the interface calls its methods
+			case *ast.InterfaceType: // the methods are called where the interface is known
 				for _, m := range n.Methods.List {
 					for _, id := range m.Names {
 						use(id)

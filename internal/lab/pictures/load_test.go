@@ -29,8 +29,8 @@ var contenders = []contender{
 
 var loads = []int{10, 20, 40, 80, 160, 320} // callers
 
-// underLoad has callers send one request after the other to a server with twenty workers, which take 100 ms in the mean. Of more than sixty requests at
-// a time, it answers the others with 500.
+// underLoad has callers send one request after the other to a server with twenty workers, which take 100 ms in the mean. If more than sixty
+// requests are there, it fails the others with 500.
 func underLoad(t *testing.T, c contender, callers int, length float64) (f overload.Figures) {
 	synctest.Test(t, func(t *testing.T) {
 		s := overload.Scene{
@@ -82,10 +82,10 @@ func drawLoad(t *testing.T) string {
 	c := &canvas{width: 752, height: 252,
 		label: "Use, median latency and failures of a server with 20 workers against the number of callers, without a limit, with a learned rate, with a learned number in flight, and with both. Without a limit, most requests fail."}
 	c.text(0, 16, "b", "start", "A server with 20 workers of 100 ms, which fails what comes beyond 60 requests")
-	for i, who := range contenders {
+	for i, of := range contenders {
 		at := float64(i) * 104
-		c.rect(who.class, at, 27, 10, 10)
-		c.text(at+15, 36, "", "start", who.name)
+		c.rect(of.class, at, 27, 10, 10)
+		c.text(at+15, 36, "", "start", of.name)
 	}
 	for p, panel := range []panel{
 		{"used, % of its capacity", 100, func(f overload.Figures) float64 { return 100 * f.Use }},
@@ -104,12 +104,12 @@ func drawLoad(t *testing.T) string {
 		for i, callers := range loads {
 			c.text(x(i), y(0)+18, "", "middle", fmt.Sprint(callers))
 		}
-		for i, who := range contenders {
+		for i, of := range contenders {
 			d := ""
 			for k := range loads {
 				d += fmt.Sprintf("%c%.1f %.1f", "ML"[min(k, 1)], x(k), y(panel.of(figures[i][k])))
 			}
-			c.path("curve "+who.class, d)
+			c.path("curve "+of.class, d)
 		}
 	}
 	c.text(34, 246, "", "start", "callers that always have a next request")
