@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -105,11 +106,11 @@ func drawLoad(t *testing.T) string {
 			c.text(x(i), y(0)+18, "", "middle", fmt.Sprint(callers))
 		}
 		for i, of := range contenders {
-			d := ""
+			var d strings.Builder
 			for k := range loads {
-				d += fmt.Sprintf("%c%.1f %.1f", "ML"[min(k, 1)], x(k), y(panel.of(figures[i][k])))
+				fmt.Fprintf(&d, "%c%.1f %.1f", "ML"[min(k, 1)], x(k), y(panel.of(figures[i][k])))
 			}
-			c.path("curve "+of.class, d)
+			c.path("curve "+of.class, d.String())
 		}
 	}
 	c.text(34, 246, "", "start", "callers that always have a next request")
