@@ -84,7 +84,8 @@ const (
 	// responses are often quicker than others. Unless the Transport has WithoutServerHints, a 403 that does not mention a
 	// limit counts as OutcomeThrottled once eight more of them than accepted requests have come in a row.
 	OutcomeClientError
-	// OutcomeThrottled is a response that reports overload: 429, or 403, 418, 430, 503 or 509 with Retry-After.
+	// OutcomeThrottled is a response that reports overload: 429, or 403, 418, 430, 503 or 509 with Retry-After; or one whose body is a
+	// refusal by a rule of [WithServerHints].
 	OutcomeThrottled
 	// OutcomeUnavailable may or may not be caused by load: 503 without Retry-After, 504, a timeout, a refused or broken connection.
 	OutcomeUnavailable

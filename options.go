@@ -140,7 +140,9 @@ func WithAdaptiveInFlight(configs ...Concurrency) Option {
 // server's quotas to others; of several limits, the smallest fraction counts.
 //
 // What a dialect reads in a body is found while the caller reads it: the first 4 KiB are kept. A body in gzip is decoded for that, up to
-// 4 KiB of text; the caller gets it as it is. Bodies in other codings are not read; see Unread of [LimitStats].
+// 4 KiB of text; the caller gets it as it is. Bodies in other codings are not read; see Unread of [LimitStats]. An event of a stream is a
+// refusal when the caller has read it, if a rule names it ([headers.Rule]); limits that learn take it as [OutcomeThrottled], unless they
+// have a [Classify]. Of each event, 4 KiB are kept until the next one. Streams in any coding are not read.
 //
 // At most 32 quotas are kept of requests that are counted together, and at most 64 such groups of a host and set of keys.
 //

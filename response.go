@@ -297,18 +297,19 @@ func (t *Transport) readHints(c *call, resp *http.Response) (*quota.Hints, *body
 	if b := meaningOf(resp.StatusCode).bare; !signal.Limited && !signal.NotLimited && (b != quota.Forbidden || len(signal.Buckets) == 0) {
 		w.Bare, w.Given = b, t.sampler.gave(host)
 	}
-	if !hasContent(req, resp) || !t.hints.WantsBody(host, resp.StatusCode, header) && !(t.units && signal.Limited && isJSON(resp) && mediaType(resp) != eventStream) {
+	streamed := t.hints.WantsEvents(host, resp.StatusCode, header)
+	if !hasContent(req, resp) || !streamed && !t.hints.WantsBody(host, resp.StatusCode, header) && !(t.units && signal.Limited && isJSON(resp) && mediaType(resp) != eventStream) {
 		return w, nil
 	}
 	code := codingOf(resp.Header)
-	if code == unreadable {
+	if code == unreadable || streamed && code != plain {
 		t.unread(req, resp, t.limiter.core.Gate)
 		return w, nil
 	}
 	w.Final = nil // until the body says why
 	return w, &bodyHints{
 		transport: t, ctx: req.Context(), gate: t.gateOf(c), at: now, host: host, status: resp.StatusCode, header: header.Clone(), gzipped: code == gzipped,
-		signal: signal, hints: w, doubts: new(limiter.Doubts),
+		streamed: streamed, signal: signal, hints: w, doubts: new(limiter.Doubts),
 	}
 }
 
@@ -351,7 +352,7 @@ func isEmpty(req *http.Request, resp *http.Response) bool {
 func (t *Transport) hintsFrom(status int, s *headers.Signal) *quota.Hints {
 	w := &quota.Hints{
 		Status: status, Limited: s.Limited, NotLimited: s.NotLimited, Wait: s.Wait.Value, Asked: s.RetryAfter.Known,
-		Host:   meaningOf(status).host,
+		Host:   meaningOf(status).host || s.Limited && s.Scope == "host",
 		Global: s.Scope == "global", Unit: s.Unit,
 	}
 	if s.Final {
@@ -375,7 +376,8 @@ func (t *Transport) hintsFrom(status int, s *headers.Signal) *quota.Hints {
 	return w
 }
 
-// A bodyHints keeps the beginning of a body as the caller reads it, and reports what it says about limits beyond the headers.
+// A bodyHints keeps the beginning of a body as the caller reads it, or of an event stream the beginning of one event after the other, and
+// reports what it says about limits beyond the headers.
 type bodyHints struct {
 	transport *Transport
 	ctx       context.Context // of the request
@@ -387,6 +389,8 @@ type bodyHints struct {
 	status    int
 	header    http.Header // a copy, because the caller may change the original
 	gzipped   bool        // so begin is
+	streamed  bool        // it is an event stream, and begin is of the present event
+	lines     eventLines
 	signal    headers.Signal
 	hints     *quota.Hints // of the headers, as they were reported
 	doubts    *limiter.Doubts
@@ -395,8 +399,29 @@ type bodyHints struct {
 
 // observe keeps what was read, and reports whether that is enough.
 func (m *bodyHints) observe(p []byte) bool {
+	if m.streamed {
+		return m.observeEvents(p)
+	}
 	m.begin = append(m.begin, p[:min(len(p), headers.BodyBytes-len(m.begin))]...)
 	return len(m.begin) == headers.BodyBytes
+}
+
+// observeEvents is observe for an event stream: an event that says something is enough.
+func (m *bodyHints) observeEvents(p []byte) bool {
+	for len(p) > 0 {
+		line, rest, ends := m.lines.next(p)
+		m.begin = append(m.begin, line[:min(len(line), headers.BodyBytes-len(m.begin))]...)
+		p = rest
+		if !ends {
+			continue
+		}
+		if s := m.transport.hints.Parse(m.host, m.status, m.header, m.begin, m.at); s.Limited || len(s.Buckets) > 0 {
+			m.at = time.Now() // waits count from the event
+			return true
+		}
+		m.begin = m.begin[:0]
+	}
+	return false
 }
 
 // report applies what the body adds to the headers. If it names the policies that were violated, the hold that the

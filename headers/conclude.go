@@ -74,7 +74,10 @@ func (r *reading) judge() {
 	s := &r.signal
 	empty := slices.ContainsFunc(s.Buckets, Bucket.Empty)
 	s.Limited = limits(r.status) || r.envoy || r.status == http.StatusForbidden && empty || mayLimit(r.status) && s.RetryAfter.Known
-	rule := r.dialect.rule(r)
+	rule := r.rule
+	if rule == nil {
+		rule = r.dialect.rule(r)
+	}
 	if rule != nil {
 		s.Limited, s.NotLimited = !rule.NotLimited, rule.NotLimited
 		s.Concurrency = s.Limited && rule.Concurrency

@@ -104,12 +104,16 @@ type Rule struct {
 	Header   Match   // a header, the zero Match for none
 	Body     []Match // any of these members of a JSON or XML body; a body that is neither is one member without a name
 
+	// Event makes it a rule for events of that name in an event stream, such as "error", and for no other response. Body is then about the
+	// event's data. An event without a name is called "message".
+	Event string
+
 	NotLimited  bool          // they were not limited, although it looks so
 	Final       bool          // they were refused for a reason that no waiting ends, such as used-up credit
 	Concurrency bool          // they were limited because of the number of requests in flight
 	Wait        time.Duration // the shortest wait, if there is no Retry-After
 	Reason      string        // unless the response gives one
-	Scope       string
+	Scope       string        // "host": the limit concerns all requests to the host, whatever their credentials
 }
 
 // A Match is a header, whose name may be in any case, or a member of a body. Its value is any of Values, in any case: text,
@@ -120,13 +124,22 @@ type Match struct {
 }
 
 // Parse returns what a response says about rate limits; see [Parse]. body holds the first bytes of the body, of which at most
-// BodyBytes are read; it is nil if [Dialect.WantsBody] returned false.
+// BodyBytes are read; it is nil if [Dialect.WantsBody] returned false. If body holds the lines of an event of a stream, Parse returns what
+// that event says, and not what the headers say; see [Dialect.WantsEvents].
 func (d Dialect) Parse(status int, h http.Header, body []byte, now time.Time) Signal {
 	if d.silent(status, h, body) {
 		return silent(status)
 	}
 	read := d // d itself stays on the stack
-	return read.read(status, h, body, now, nil)
+	return read.parse(status, h, body, now, nil)
+}
+
+// parse is Parse for a response that is not silent.
+func (d *Dialect) parse(status int, h http.Header, body []byte, now time.Time, known *headings) Signal {
+	if len(body) > 0 && isStream(h) {
+		return d.readEvent(status, h, body, now)
+	}
+	return d.read(status, h, body, now, known)
 }
 
 // silent reports whether the response has nothing for the dialect.
@@ -220,7 +233,7 @@ func isText(status int, h http.Header) bool {
 	if status < 400 {
 		return strings.Contains(kind, "json")
 	}
-	return !strings.HasPrefix(kind, "text/event-stream")
+	return !strings.HasPrefix(kind, eventStream)
 }
 
 // get returns the first line of a header, whatever the case of its key.
@@ -245,7 +258,10 @@ func (d *Dialect) rule(r *reading) *Rule {
 	return nil
 }
 
-func (rule *Rule) isFor(status int) bool {
+// isFor reports whether the rule is for responses of that status.
+func (rule *Rule) isFor(status int) bool { return rule.Event == "" && rule.hasStatus(status) }
+
+func (rule *Rule) hasStatus(status int) bool {
 	return rule.Statuses == nil || slices.Contains(rule.Statuses, status)
 }
 

@@ -61,6 +61,7 @@ type reading struct {
 	status  int
 	header  http.Header
 	body    []byte
+	rule    *Rule     // that an event matches; nil: the first one that the response does
 	clock   time.Time // the server's, as far as it is known
 
 	entries    []entry

@@ -189,6 +189,9 @@ func modelPreset(p Preset) Dialect {
 				{Statuses: []int{400}, Body: []Match{{"message", []string{
 					"You have reached your specified *", "Your credit balance is too low*",
 				}}}, Final: true, Reason: "billing"},
+				// https://docs.anthropic.com/en/api/streaming#error-events: what is a 429 or a 529 without a stream
+				{Event: "error", Body: []Match{one("type", "overloaded_error")}, Scope: "host"},
+				{Event: "error", Body: []Match{one("type", "rate_limit_error")}},
 			},
 		}
 	case Bedrock: // https://docs.aws.amazon.com/bedrock/latest/userguide/quotas.html

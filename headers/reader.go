@@ -162,7 +162,7 @@ func (r *Reader) Silent(host string, status int, h http.Header) bool {
 		return false
 	}
 	if d := r.dialect(host); d != nil {
-		return d.silent(status, h, nil) && !d.looksInto(status, h)
+		return d.silent(status, h, nil) && !d.looksInto(status, h) && !d.looksForEvents(status, h)
 	}
 	for name := range h {
 		if concerns(name) {
@@ -188,7 +188,7 @@ func (r *Reader) Parse(host string, status int, h http.Header, body []byte, now 
 	case d.silent(status, h, body):
 		return silent(status)
 	}
-	return d.read(status, h, body, now, known)
+	return d.parse(status, h, body, now, known)
 }
 
 // WantsBody reports whether Parse needs the body of such a response of that host; see [Dialect.WantsBody].
@@ -198,6 +198,12 @@ func (r *Reader) WantsBody(host string, status int, h http.Header) bool {
 		d = new(Dialect)
 	}
 	return d.wantsBody(status, h)
+}
+
+// WantsEvents reports whether Parse needs the events of such a response of that host; see [Dialect.WantsEvents].
+func (r *Reader) WantsEvents(host string, status int, h http.Header) bool {
+	d := r.dialect(host)
+	return d != nil && d.WantsEvents(status, h)
 }
 
 // Parts returns the parts of requests to that host by which they are counted separately; see [Dialect.Parts]. Do not change the slice.

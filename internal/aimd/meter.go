@@ -164,6 +164,13 @@ func (m *Meter) Answered(now instant, charged int64, sent instant, cost int64, o
 	return charged
 }
 
+// Belied takes that a request was refused after all which was answered as one that the server accepted. It returns charged, as that of a
+// request that is no probe: the silence that it would have ended has ended.
+func (m *Meter) Belied(now instant, charged int64, sent instant, cost int64, retryAfter time.Duration) int64 {
+	m.control.inFlight++ // it is not in flight any more, and is taken out once more
+	return m.Answered(now, charged&^1, sent, cost, Throttled, retryAfter)
+}
+
 // beginEvenly lets one request go when a pause or a silence ends, and the others at the rate. What is saved up until then would be
 // refused together by a server that has not saved anything up.
 func (m *Meter) beginEvenly(now instant) {

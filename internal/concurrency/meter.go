@@ -1,6 +1,7 @@
 package concurrency
 
 import (
+	"math"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
@@ -122,6 +123,24 @@ func (m *Meter) Answered(now instant, charged int64, sent instant, cost int64, o
 		c.refuse(now, t, o == aimd.Unavailable)
 	default: // Retry-After speaks of a rate, and another 5xx is more often a fault than load
 		c.ignore(now, t)
+	}
+	m.follow(now)
+	return int64(unknown)
+}
+
+// Belied takes that a request was refused after all which was answered as one that the server accepted: too many were in flight when its body
+// said so. It returns what takes the place of charged.
+func (m *Meter) Belied(now instant, charged int64, _ instant, _ int64, retryAfter time.Duration) int64 {
+	s, c := stay(charged), &m.control
+	if s >= 0 || s == unknown { // it was not taken for accepted
+		return charged
+	}
+	seq, _ := s.of(c.seq, now)
+	if l := c.levelOf(seq); l != nil {
+		l.remove(int64(math.Round(l.number())))
+	}
+	if retryAfter <= 0 {
+		c.refused(now, ticket{seq, c.inFlight}, false)
 	}
 	m.follow(now)
 	return int64(unknown)

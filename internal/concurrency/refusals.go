@@ -85,6 +85,11 @@ func (r *refusals) succeeded(n float64) {
 // refuse takes a refusal, which may come from a server that is down.
 func (c *controller) refuse(now instant, t ticket, maybeDown bool) {
 	c.ignore(now, t)
+	c.refused(now, t, maybeDown)
+}
+
+// refused is refuse for a request that belongs to no level.
+func (c *controller) refused(now instant, t ticket, maybeDown bool) {
 	r := &c.refusals
 	since := r.since
 	r.share += (1 - r.share) / 100

@@ -107,6 +107,9 @@ type learner interface {
 	// failure.
 	Doubt(now meter.Instant, charged int64, sent meter.Instant, cost int64) func(now meter.Instant, as aimd.Outcome) bool
 	Stand()
+	// Belied takes that a request was refused after all which was answered as one that the server accepted: its body says so. It returns what
+	// stands for charged from then on.
+	Belied(now meter.Instant, charged int64, sent meter.Instant, cost int64, retryAfter time.Duration) int64
 	Gave()                                               // notes that the server has accepted requests, maybe before there was a meter
 	Refund(charged int64, now meter.Instant, cost int64) // as GiveBack, for a request that was answered
 	Retuned() (aimd.Retune, bool)

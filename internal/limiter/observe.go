@@ -118,6 +118,14 @@ type news struct {
 // any reports whether there is news.
 func (n *news) any() bool { return len(n.retunes)+len(n.holds)+len(n.forgot) > 0 }
 
+// noteRetune notes and counts a notable change of what the meter of a bucket has learned.
+func (n *news) noteRetune(b *bucket.Bucket, m learner) {
+	if to, ok := m.Retuned(); ok {
+		b.Limit.Counts.Retunes[to.Cause]++
+		n.retunes = append(n.retunes, retuned{b, to})
+	}
+}
+
 // A retuned says that a learner has changed its rate notably.
 type retuned struct {
 	bucket *bucket.Bucket

@@ -5,6 +5,7 @@ import (
 
 	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/allowance"
+	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/quota"
 	"github.com/httpthrottle/throttle/internal/server"
@@ -130,10 +131,7 @@ func (l *Core) reportChargesLocked(r *Request, charges []Charge, a *Answer, f *f
 			} else {
 				c.Limit().Counts.Ended++
 			}
-			if to, ok := m.Retuned(); ok {
-				c.Limit().Counts.Retunes[to.Cause]++
-				n.retunes = append(n.retunes, retuned{c.Bucket, to})
-			}
+			n.noteRetune(c.Bucket, m)
 		case c.Limit().Unit != "":
 			l.reportUnitLocked(r, charges, i, a, f, now)
 		case c.Limit().Answered && !a.Unsent:
@@ -192,15 +190,20 @@ func (l *Core) answeredLocked(c *Charge, m learner, sent meter.Instant, a *Answe
 		m.Refund(c.Paid, now, c.Cost)
 		c.Limit().Counts.Gave(c.Cost)
 	}
-	if m.HeldUntil() != paused {
+	return l.pausedLocked(c.Bucket, m, paused, a, now)
+}
+
+// pausedLocked marks a bucket whose meter has taken an outcome, and returns for how long it is held because of that. It was held until then.
+func (l *Core) pausedLocked(b *bucket.Bucket, m learner, then meter.Instant, a *Answer, now meter.Instant) (held time.Duration) {
+	if m.HeldUntil() != then {
 		held = time.Duration(m.HeldUntil() - now)
 		if a.Hints != nil && a.Hints.Status > 0 {
-			c.Bucket.HeldBy(quota.LastRefusal{At: now, Asked: int64(a.Hints.Wait), Status: a.Hints.Status}, m.HeldUntil())
+			b.HeldBy(quota.LastRefusal{At: now, Asked: int64(a.Hints.Wait), Status: a.Hints.Status}, m.HeldUntil())
 		}
-		l.replanLocked(c.Bucket)
+		l.replanLocked(b)
 	}
-	if c.Bucket.Waiting() > 0 {
-		l.markLocked(c.Bucket)
+	if b.Waiting() > 0 {
+		l.markLocked(b)
 	}
 	return held
 }

@@ -52,7 +52,7 @@ func (l *Core) reportUngated(r *Request, key *quota.Key, a *Answer) (n news) {
 	now := l.begin()
 	defer l.end()
 	if a.Hints.After != nil {
-		n.retunes = l.settleDoubtsLocked(a.Doubts, now)
+		l.settleDoubtsLocked(a.Doubts, now, &n)
 		l.refusedUnitsLocked(a, now)
 		l.reportUnitsLocked(a, now)
 		if !a.Hints.Limited && len(a.Hints.Quotas) == 0 {
@@ -64,6 +64,10 @@ func (l *Core) reportUngated(r *Request, key *quota.Key, a *Answer) (n news) {
 	}
 	var rep quota.Report
 	fillReport(&rep, a, r.At, r.Charges())
+	belied := a.Hints.After != nil && a.Hints.Limited && !a.Hints.After.Limited && a.Hints.Final == nil // the headers said that it was accepted
+	if belied {
+		rep.Own = ownOf(a.Charges)
+	}
 	if a.Hints.Bare != quota.NotBare && rep.Own.Learns() {
 		return n // a limit that learns decides what it means
 	}
@@ -80,6 +84,9 @@ func (l *Core) reportUngated(r *Request, key *quota.Key, a *Answer) (n news) {
 		l.models.noteLocked(g)
 	}
 	n.forgot, a.explained = change.Forgot, change.Kind == quota.Exhausted
+	if explained := a.explained && !a.Hints.Guessed; belied && !explained && change.Kind != quota.ByChance {
+		l.beliedLocked(r, a, rep.Wait, now, &n)
+	}
 	if g == nil {
 		return n
 	}
@@ -89,8 +96,33 @@ func (l *Core) reportUngated(r *Request, key *quota.Key, a *Answer) (n news) {
 	if change.Doubt != nil {
 		a.Doubts.add(b, change.Doubt)
 	}
-	n.holds = l.heldByLocked(b, &change, r.User, now)
+	n.holds = append(n.holds, l.heldByLocked(b, &change, r.User, now)...)
 	return n
+}
+
+// beliedLocked has limits that learn take that a request was refused after all: they took it for accepted, and its body says otherwise.
+func (l *Core) beliedLocked(r *Request, a *Answer, wait time.Duration, now meter.Instant, n *news) {
+	s := sides{asked: wait > 0}
+	for i := range a.Charges {
+		if c := &a.Charges[i]; c.Limit().Learns {
+			s.learned |= sideOf(c)
+		}
+	}
+	for i := range a.Charges {
+		c := &a.Charges[i]
+		if !c.Limit().Learns || c.Outcome != 0 || s.owner(aimd.Throttled)&sideOf(c) == 0 || l.keptLocked(c.Bucket, now) != c.Bucket {
+			continue // of another bucket of the key, which has replaced this one, the request is none
+		}
+		m := c.Bucket.Meter.(learner)
+		m.Stand()
+		paused := m.HeldUntil()
+		c.Paid = m.Belied(now, c.Paid, r.At, c.Cost, wait)
+		n.noteRetune(c.Bucket, m)
+		if pause := l.pausedLocked(c.Bucket, m, paused, a, now); pause > 0 {
+			l.heldLocked(c.Bucket, r.User)
+			n.holds = append(n.holds, held{bucket: c.Bucket, by: pause})
+		}
+	}
 }
 
 // heldByLocked counts and returns the holds of a bucket that a report has set.
@@ -201,8 +233,8 @@ func (l *Core) applyLocked(g *quota.Gate, rep *quota.Report, charges []Charge, d
 	return change
 }
 
-// settleDoubtsLocked ends the doubts about a response whose body has been read. It returns the rates that change because of that.
-func (l *Core) settleDoubtsLocked(d *Doubts, now meter.Instant) (retunes []retuned) {
+// settleDoubtsLocked ends the doubts about a response whose body has been read, and notes the rates that change because of that.
+func (l *Core) settleDoubtsLocked(d *Doubts, now meter.Instant, n *news) {
 	for _, x := range d.take() {
 		if !x.end(now, d.As) {
 			continue
@@ -212,14 +244,10 @@ func (l *Core) settleDoubtsLocked(d *Doubts, now meter.Instant) (retunes []retun
 		case *quota.Gate:
 			l.changedLocked(m, &quota.Change{Lifted: true}, now)
 		case learner:
-			if r, ok := m.Retuned(); ok {
-				b.Limit.Counts.Retunes[r.Cause]++
-				retunes = append(retunes, retuned{b, r})
-			}
+			n.noteRetune(b, m)
 		}
 		l.markLocked(b)
 	}
-	return retunes
 }
 
 // changedLocked marks what a report has changed: the gates of an account share what their responses report.
