@@ -33,7 +33,7 @@ const (
 	ReasonDeadline                    // the wait would not end before the context's deadline
 	ReasonQueueFull                   // the queue is full
 	ReasonCost                        // the cost is negative, or larger than the limit can ever pay
-	ReasonHeld                        // the limit is held, by the user or by the server, for longer than the request may wait
+	ReasonHeld                        // the limit is held, or the server lets nothing more through, for longer than the request may wait
 	ReasonKeys                        // no room for another key, and none can be forgotten
 	ReasonStore                       // the store of a shared limit is unreachable, or set up wrongly
 	ReasonFinal                       // the server refuses for a reason that no waiting ends, such as used-up credit
@@ -96,6 +96,7 @@ type Rejection struct {
 	// It is in the chain of the Rejection.
 	Err error
 
+	held  bool          // what stops the request is a hold, or a server
 	bound [2]string     // what Most is, in words before and after it; empty: not known
 	cause quota.Cause   // why a server stops requests, if the request would have waited because of that
 	ago   time.Duration // since the refusal that is the cause
@@ -103,7 +104,7 @@ type Rejection struct {
 
 // rejected returns a refusal as users see it.
 func rejected(r *limiter.Refusal) *Rejection {
-	of := &Rejection{Reason: Reason(r.Reason), Limit: r.Limit.Name, Key: r.Key, Cost: r.Cost, Wait: r.Wait, Least: r.Least, MaxWait: r.Patience, Most: r.Most, Err: r.Err, cause: r.Cause, ago: r.Ago}
+	of := &Rejection{Reason: Reason(r.Reason), Limit: r.Limit.Name, Key: r.Key, Cost: r.Cost, Wait: r.Wait, Least: r.Least, MaxWait: r.Patience, Most: r.Most, Err: r.Err, held: r.Held, cause: r.Cause, ago: r.Ago}
 	if r.Most > 0 {
 		switch {
 		case r.Limit.Stored == store.Bucket:
@@ -162,6 +163,9 @@ func (r *Rejection) appendText(b []byte) []byte {
 		}
 		return appendRest(appendDuration(b, "the wait exceeds the maximum of ", most, ""), wait)
 	case ReasonDeadline:
+		if r.held && r.Wait < math.MaxInt64 {
+			return appendDuration(appendDuration(b, "held for ", wait, ""), ", which exceeds the context's deadline (", most, " left)")
+		}
 		if r.Wait >= r.MaxWait && r.Wait < math.MaxInt64 {
 			return appendDuration(appendDuration(b, r.waitOf(), wait, ""), " exceeds the context's deadline (", most, " left)")
 		}

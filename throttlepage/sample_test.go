@@ -193,7 +193,7 @@ func TestVerdict(t *testing.T) {
 			servers: []throttle.ServerStats{{Host: "g"}, {Host: "h", HeldUntil: now.Add(2 * time.Minute), Last: &throttle.LastRefusal{Status: 429, Until: now.Add(time.Minute)}}},
 		},
 		"waiting: 1 request waiting, mostly for what servers reported.": {stats: throttle.Stats{Waiting: 1}, limits: []throttle.LimitStats{{Name: "server", Kind: throttle.KindServer, Keyed: true, Waits: throttle.Waits{Sum: 1}}}},
-		"waiting: 3 requests waiting, mostly for a quota of h: 2 / 20 left, resets in 9\u00a0s.": {
+		"waiting: 3 requests waiting, mostly for a quota of h: 2 of 20 left, resets in 9\u00a0s.": {
 			stats: throttle.Stats{Waiting: 3}, limits: []throttle.LimitStats{{Name: "server", Kind: throttle.KindServer, Keyed: true, Waits: throttle.Waits{Sum: 1}}},
 			servers: []throttle.ServerStats{{Host: "g", Quotas: []throttle.QuotaStats{{Name: "default", Limit: 10, Left: 5}, {Name: "day", Limit: -1, Left: -1}}},
 				{Host: "h", Quotas: []throttle.QuotaStats{{Name: "default", Limit: 20, Left: 2, Reset: now.Add(9 * time.Second)}}}},
@@ -204,6 +204,21 @@ func TestVerdict(t *testing.T) {
 		},
 		"held: Limit “a” is held for 5\u00a0s; ReleaseAll ends a hold of this program.": {
 			stats: throttle.Stats{Holds: throttle.HoldCounts{Caller: 1}}, limits: []throttle.LimitStats{{Name: "a", HeldUntil: now.Add(5 * time.Second)}},
+		},
+		"held: Key “k” of limit “a” is held for 5\u00a0s; Release ends a hold of this program.": {
+			stats: throttle.Stats{Holds: throttle.HoldCounts{Caller: 1}}, limits: []throttle.LimitStats{{Name: "a", Keyed: true}},
+			buckets: []throttle.BucketStats{{Limit: "a", Key: "j"}, {Limit: "a", Key: "k", HeldUntil: now.Add(5 * time.Second)}},
+		},
+		"rejecting: 5 requests rejected, mostly by limit “b” (no tokens).": {
+			stats: throttle.Stats{Rejected: throttle.Counts[throttle.Reason]{throttle.ReasonNoTokens: 4, throttle.ReasonKeys: 1}},
+			limits: []throttle.LimitStats{{Name: "a", Rejected: throttle.Counts[throttle.Reason]{throttle.ReasonKeys: 1}},
+				{Name: "b", Rejected: throttle.Counts[throttle.Reason]{throttle.ReasonNoTokens: 4}}},
+		},
+		"rejecting: 5 requests rejected by a quota of h: 0 of 20 left, resets in 9\u00a0s (held). h asks to wait for 9\u00a0s.": {
+			stats:  throttle.Stats{Rejected: throttle.Counts[throttle.Reason]{throttle.ReasonHeld: 5}},
+			limits: []throttle.LimitStats{{Name: "server", Kind: throttle.KindServer, Keyed: true, Rejected: throttle.Counts[throttle.Reason]{throttle.ReasonHeld: 5}}},
+			servers: []throttle.ServerStats{{Host: "h", HeldUntil: now.Add(9 * time.Second), Last: &throttle.LastRefusal{Status: 429, Until: now.Add(9 * time.Second)},
+				Quotas: []throttle.QuotaStats{{Name: "default", Limit: 20, Left: 0, Reset: now.Add(9 * time.Second)}}}},
 		},
 		"refused: h refuses, and no waiting helps: no_credit: Pay. Once that is mended, ForgetServer ends it. 2 requests rejected.": {
 			stats:   throttle.Stats{Rejected: throttle.Counts[throttle.Reason]{throttle.ReasonFinal: 2}},

@@ -265,7 +265,7 @@ func (l *watched) verdict(c change, w *selection, now time.Time) (level, word, n
 		add("bad", "refused", n, "Servers refused %s.", plural(n, "request"))
 	}
 	if n := c.rejected(); n > 0 {
-		add("bad", "rejecting", n, "%s rejected.", plural(n, "request"))
+		add("bad", "rejecting", n, "%s rejected%s.", plural(n, "request"), c.rejectedBy(w, now))
 	}
 	for i := range c.last.stores {
 		if s := &c.last.stores[i]; !s.Up {
@@ -295,16 +295,42 @@ func (l *watched) verdict(c change, w *selection, now time.Time) (level, word, n
 // mostly returns which limit requests waited for the longest, or which quota of a server.
 func (c change) mostly(w *selection, now time.Time) string {
 	name := c.slowest()
-	switch {
-	case name == "":
+	if name == "" {
 		return ""
-	case name == serverLimit:
-		if q := scarcest(w.servers, now); q != "" {
-			return ", mostly for " + q
-		}
-		return ", mostly for what servers reported"
 	}
-	return ", mostly for limit “" + name + "”"
+	return ", mostly for " + limitOrQuota(name, w, now)
+}
+
+// rejectedBy returns which limit, or which quota of a server, rejected the most requests, and the reason in the word of rejections and metrics.
+func (c change) rejectedBy(w *selection, now time.Time) string {
+	most, name, why := uint64(0), "", ""
+	for i := range c.last.limits {
+		li, before := &c.last.limits[i], c.first.limit(c.last.limits[i].Name)
+		for reason, n := range li.Rejected.All() {
+			if n = grown(n, before.Rejected[reason]); n > most {
+				most, name, why = n, printable(li.Name), reason.String()
+			}
+		}
+	}
+	if most == 0 {
+		return ""
+	}
+	mostly := ", mostly"
+	if most == c.rejected() {
+		mostly = ""
+	}
+	return fmt.Sprintf("%s by %s (%s)", mostly, limitOrQuota(name, w, now), why)
+}
+
+// limitOrQuota returns what people call a limit: for that of servers, the quota of which the least is left.
+func limitOrQuota(name string, w *selection, now time.Time) string {
+	if name != serverLimit {
+		return "limit “" + name + "”"
+	}
+	if q := scarcest(w.servers, now); q != "" {
+		return q
+	}
+	return "what servers reported"
 }
 
 // scarcest returns the quota of which the smallest part is left, with what is left and until when; "": none is known.
@@ -321,7 +347,7 @@ func scarcest(servers []throttle.ServerStats, now time.Time) (text string) {
 			if q.Name != "default" {
 				text = "quota “" + q.Name + "” of " + s.Host
 			}
-			text += ": " + quotaGauge(q).Text + " left"
+			text += ": " + strings.Replace(quotaGauge(q).Text, " / ", " of ", 1) + " left"
 			if q.Reset.After(now) {
 				text += ", resets in " + duration(q.Reset.Sub(now))
 			}
@@ -360,21 +386,30 @@ func (c change) drains() string {
 	return "; the last is sent in " + duration(f.Done())
 }
 
-// heldBy returns which server, or which limit without keys, is held and for how long.
+// heldBy returns which server, limit or key is held, for how long, and what ends it.
 func (l *watched) heldBy(w *selection, now time.Time) string {
 	if len(w.servers) > 0 && w.servers[0].HeldUntil.After(now) { // the longest is first
 		return w.servers[0].Host + " " + serverHold(&w.servers[0], now)
 	}
 	for _, li := range l.last().limits {
 		if !li.Keyed && li.HeldUntil.After(now) {
-			text := fmt.Sprintf("Limit “%s” is held for %s", printable(li.Name), duration(li.HeldUntil.Sub(now)))
-			if l.last().stats.Holds.Caller > 0 {
-				text += "; ReleaseAll ends a hold of this program"
-			}
-			return text
+			return fmt.Sprintf("Limit “%s” is held for %s", printable(li.Name), duration(li.HeldUntil.Sub(now))) + l.release("ReleaseAll")
+		}
+	}
+	for i := range w.keys {
+		if b := &w.keys[i]; b.Limit != serverLimit && b.HeldUntil.After(now) {
+			return fmt.Sprintf("Key “%s” of limit “%s” is held for %s", b.Key, printable(b.Limit), duration(b.HeldUntil.Sub(now))) + l.release("Release")
 		}
 	}
 	return ""
+}
+
+// release returns what ends a hold, if it may be one that the program has set.
+func (l *watched) release(method string) string {
+	if l.last().stats.Holds.Caller == 0 {
+		return ""
+	}
+	return "; " + method + " ends a hold of this program"
 }
 
 // serverHold returns for how long a server is held, and whether it asked for that.

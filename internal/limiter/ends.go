@@ -95,7 +95,10 @@ const mostInFront = 64
 func (l *Core) expireLocked(w *Waiter, now meter.Instant) {
 	due, i := l.order.Plan(&w.in, now)
 	reason := bucket.ReasonMaxWait
-	if w.expiry == w.arrived { // it has waited for a store
+	switch {
+	case w.bucketAt(i).IsHeld(w.expiry): // as it would have been on arrival, if that had been known
+		reason = bucket.ReasonHeld
+	case w.expiry == w.arrived: // it has waited for a store
 		reason = bucket.ReasonNoTokens
 	}
 	l.rejectLocked(w, i, reason, due, now)

@@ -11,6 +11,7 @@ import (
 // A Refusal is the decision not to grant a request.
 type Refusal struct {
 	Reason   bucket.Reason
+	Held     bool // a hold or a server stops the request for longer than it could have waited
 	Least    bool // Wait is a lower bound, because the request may wait in several Cores
 	Limit    *bucket.Limit
 	Key      string
@@ -35,6 +36,7 @@ func (l *Core) refuseLocked(w *Waiter, reason bucket.Reason, c *Charge, due, now
 	w.refusal = w.refuse(reason, due, now)
 	w.refusal.Limit, w.refusal.Key, w.refusal.Cost = c.Limit(), c.Key, c.Cost
 	if c.isFound() {
+		w.refusal.Held = c.Bucket.IsHeld(min(w.expiry, w.deadline))
 		l.expectLocked(w, c.Limit(), due, now)
 		w.refusal.explain(c.Bucket, now)
 		if reason == bucket.ReasonCost && c.Cost > 0 {
@@ -56,6 +58,7 @@ func (l *Core) rejectLocked(w *Waiter, i int, reason bucket.Reason, due, now met
 	w.verdict, w.in.Binding = refused, int32(i)
 	b, cost := w.bucketAt(i), w.in.Costs[i]
 	w.refusal = w.refuse(reason, b.Soonest(due, cost), now)
+	w.refusal.Held = b.IsHeld(min(w.expiry, w.deadline))
 	w.refusal.Limit, w.refusal.Key, w.refusal.Cost = b.Limit, b.Key, cost
 	w.refusal.explain(b, now)
 	l.expectLocked(w, b.Limit, due, now)
