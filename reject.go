@@ -163,13 +163,15 @@ func (r *Rejection) appendText(b []byte) []byte {
 		}
 		return appendRest(appendDuration(b, "the wait exceeds the maximum of ", most, ""), wait)
 	case ReasonDeadline:
-		if r.held && r.Wait < math.MaxInt64 {
-			return appendDuration(appendDuration(b, "held for ", wait, ""), ", which exceeds the context's deadline (", most, " left)")
-		}
 		if r.Wait >= r.MaxWait && r.Wait < math.MaxInt64 {
-			return appendDuration(appendDuration(b, r.waitOf(), wait, ""), " exceeds the context's deadline (", most, " left)")
+			b = appendDuration(appendDuration(b, r.waitOf(), wait, ""), " exceeds the context's deadline (", most, " left)")
+		} else {
+			b = appendRest(append(b, "the wait exceeds the context's deadline"...), wait)
 		}
-		return appendRest(append(b, "the wait exceeds the context's deadline"...), wait)
+		if r.held {
+			b = append(b, "; the limit is held"...)
+		}
+		return b
 	case ReasonQueueFull:
 		return appendRest(append(b, "the queue is full"...), wait)
 	case ReasonCost:

@@ -28,12 +28,12 @@ func TestOneCauseHasOneWord(t *testing.T) {
 		"a quota of requests": {
 			limit:  throttle.TokenBucket(100, time.Second),
 			server: []throttletest.Option{throttletest.WithLimits(throttletest.FixedWindow(20, time.Minute)), throttletest.WithFields(throttletest.XDelta)},
-			word:   throttle.ReasonHeld, text: "held for ",
+			word:   throttle.ReasonHeld, text: "held",
 		},
 		"a quota of requests, learned": {
 			limit:  throttle.Adaptive(throttle.AIMD{}),
 			server: []throttletest.Option{throttletest.WithLimits(throttletest.FixedWindow(20, time.Minute)), throttletest.WithFields(throttletest.XDelta)},
-			word:   throttle.ReasonHeld, text: "held for ",
+			word:   throttle.ReasonHeld, text: "held",
 		},
 		"a quota of tokens": {
 			limit: throttle.ServerQuota("tokens", throttle.Cost(costing(5))),
@@ -41,7 +41,7 @@ func TestOneCauseHasOneWord(t *testing.T) {
 				throttletest.WithFields(throttletest.Anthropic)},
 			word: throttle.ReasonMaxWait, text: "wait",
 		},
-		"a hold": {limit: throttle.TokenBucket(100, time.Second), hold: 50 * time.Second, word: throttle.ReasonHeld, text: "held for "},
+		"a hold": {limit: throttle.TokenBucket(100, time.Second), hold: 50 * time.Second, word: throttle.ReasonHeld, text: "held"},
 		"a rate": {limit: throttle.TokenBucket(1, time.Second), word: throttle.ReasonMaxWait, text: "wait"},
 	} {
 		inBubble(t, name, func(t *testing.T) {
