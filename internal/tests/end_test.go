@@ -3,6 +3,7 @@ package tests
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -67,5 +68,31 @@ func TestATicketWhoseContextHasEndedGivesBackWhatItTook(t *testing.T) {
 		require.Equal(t, 1.0, slots)
 		require.Equal(t, 2.0, tokens)
 		require.NoError(t, tr.Shutdown(t.Context()))
+	})
+}
+
+// So does a Ticket of a Limiter, whether it was granted on arrival, or later, or waits.
+func TestATicketOfALimiterWhoseContextHasEndedGivesBackWhatItTook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterWith(t, throttle.WithLimit(throttle.InFlight(2), throttle.TokenBucket(2, time.Second, throttle.Initial(1))))
+		ctx, cancel := context.WithCancelCause(t.Context())
+		var tickets []*throttle.Ticket
+		for range 3 {
+			ticket, err := l.Enqueue(throttle.Ask{})
+			require.NoError(t, err)
+			tickets = append(tickets, ticket)
+		}
+		<-tickets[1].Decided() // after half a second
+		cause := errors.New("over")
+		cancel(cause)
+		for _, ticket := range tickets {
+			_, err := ticket.Wait(ctx)
+			require.ErrorIs(t, err, cause)
+		}
+		all := l.Limits()
+		require.Equal(t, 2.0, all[0].Tokens)
+		require.Equal(t, 2.0, all[1].Tokens)
+		require.Zero(t, l.Stats().Waiting)
+		require.NoError(t, l.Shutdown(t.Context()))
 	})
 }
