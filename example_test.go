@@ -652,17 +652,15 @@ func ExampleTransport_Forecast() {
 }
 
 func ExampleReceipt_Delay() {
-	limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(1, time.Millisecond, throttle.Name("rate"))))
+	limiter, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(1, time.Second, throttle.Initial(0), throttle.Name("rate"))))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	ctx, receipt := throttle.ContextWithReceipt(context.Background())
-	for range 2 {
-		if err := limiter.Wait(ctx, throttle.Ask{}); err != nil {
-			fmt.Println(err)
-			return
-		}
+	if err := limiter.Wait(ctx, throttle.Ask{}); err != nil {
+		fmt.Println(err)
+		return
 	}
 	if delay, ok := receipt.Delay(); ok {
 		fmt.Println(delay.Limit, delay.Ahead, delay.Priority) // delay itself prints as a line
