@@ -10,7 +10,7 @@ import (
 
 // A request is sent immediately if it can be. Otherwise it takes a place in the queue, and its owner does other work meanwhile.
 func ExampleTransport_Enqueue() {
-	transport := throttle.Must(throttle.New(offline{}, throttle.WithLimit(throttle.TokenBucket(1, 50*time.Millisecond))))
+	transport := throttle.Must(throttle.New(offline{}, throttle.WithLimit(throttle.TokenBucket(1, time.Second))))
 	for range 2 {
 		req, err := http.NewRequest(http.MethodGet, "https://api.example.com/", nil)
 		if err != nil {
