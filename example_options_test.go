@@ -388,7 +388,7 @@ func ExampleKey() {
 func ExampleFraction() {
 	limiter, err := throttle.NewLimiter(throttle.WithLimit(
 		throttle.SlidingWindow(1_000, time.Hour, throttle.Name("hourly"), throttle.Fraction(0.25), throttle.FromGrant()),
-		throttle.TokenBucket(20, time.Second, throttle.Name("rate"), throttle.Initial(5))))
+		throttle.TokenBucket(20, time.Hour, throttle.Name("rate"), throttle.Initial(5))))
 	if err != nil {
 		log.Fatal(err)
 	}
