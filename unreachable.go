@@ -2,37 +2,20 @@ package throttle
 
 import (
 	"context"
-	"maps"
 	"math"
 	"net/http"
-	"net/http/httptrace"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/bridge"
+	"github.com/httpthrottle/throttle/internal/down"
 	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
-// A downServer is a server to which the last attempt to connect failed. Such an attempt costs no tokens, so limits alone would not
-// bound how often the server is dialed. Attempts are made one by one, at the slowest rate of the limits that apply, until one succeeds. A
-// request does not wait for an attempt of its own: the first one that fails while the request waits gives the request its error, so that a
-// server that is down never looks like a long wait.
-type downServer struct {
-	err     error // of the last attempt
-	failed  meter.Instant
-	tried   meter.Instant // when the last attempt was made
-	changed chan struct{} // closed with each attempt that fails, and when one succeeds
-}
-
 const (
-	slowestAttempts   = int64(time.Second) / 10 // the longest time between two attempts, where a limit has a rate
+	slowestAttempts   = int64(time.Second) / 10 // the longest time between two attempts at a server that is down, where a limit has a rate
 	unlimitedAttempts = int64(time.Second) / 5  // the time between two, where only server hints may report a rate
-	downStale         = int64(time.Minute)      // after this time without an attempt, a server is forgotten
-
-	// maxDown is how many such servers are remembered. Requests to others are charged, and sent as the limits allow.
-	maxDown = 1024
 )
 
 // serverOf returns the server that is dialed for a request.
@@ -70,7 +53,7 @@ func (t *Transport) attempt(req *http.Request, r *limiter.Request) error {
 	}
 	for {
 		now := t.limiter.sinceStart()
-		changed, due, err := t.connections.try(serverOf(req), now, arrived, gap)
+		changed, due, err := t.connections.down.Try(serverOf(req), now, arrived, gap)
 		if changed == nil {
 			return err
 		}
@@ -97,81 +80,6 @@ func waitFor(ctx context.Context, cancel, changed <-chan struct{}, d time.Durati
 	return limiter.Ended(ctx, cancel)
 }
 
-// down reports whether a server could not be connected to the last time.
-func (c *connections) down(server string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.hosts[server] != nil
-}
-
-// try decides about a request: it may be sent (no channel, no error), it has failed with an attempt that was made since it arrived (no
-// channel), or it waits until due or a change. The error is that of the last attempt.
-func (c *connections) try(server string, now, arrived meter.Instant, gap int64) (changed <-chan struct{}, due meter.Instant, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.purgeStale(now)
-	down := c.hosts[server]
-	switch {
-	case down == nil:
-		return nil, 0, nil
-	case now >= down.tried+gap:
-		down.tried = now
-		return nil, 0, nil
-	case down.failed > arrived:
-		return nil, 0, down.err
-	}
-	return down.changed, down.tried + gap, down.err
-}
-
-// failed notes that a server could not be connected to, for a request that was sent then.
-func (c *connections) failed(server string, sent, now meter.Instant, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.purgeStale(now)
-	down := c.hosts[server]
-	if down == nil {
-		if len(c.hosts) == maxDown {
-			return
-		}
-		if c.hosts == nil {
-			c.hosts = make(map[string]*downServer)
-		}
-		down = &downServer{tried: sent}
-		c.hosts[server] = down
-		c.failing.Store(int32(len(c.hosts)))
-	} else {
-		close(down.changed)
-	}
-	down.failed, down.err, down.changed = now, err, make(chan struct{})
-}
-
-// reached notes that a server could be connected to.
-func (c *connections) reached(server string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if down := c.hosts[server]; down != nil {
-		close(down.changed)
-		delete(c.hosts, server)
-		c.failing.Store(int32(len(c.hosts)))
-	}
-}
-
-// purgeStale forgets servers that no request has tried to reach for long.
-func (c *connections) purgeStale(now meter.Instant) {
-	if now < c.purge {
-		return
-	}
-	c.purge = now + downStale
-	maps.DeleteFunc(c.hosts, func(_ string, down *downServer) bool {
-		stale := down.failed < now-downStale && down.tried < now-downStale
-		if stale {
-			close(down.changed)
-		}
-		return stale
-	})
-	c.failing.Store(int32(len(c.hosts)))
-}
-
 // Connections distinguish requests that certainly never reached a server, which are refunded, from those that may have.
 //
 // An error alone is no proof. A request body can fail with a dial error of its own, and an [http.Transport] returns one
@@ -184,11 +92,7 @@ func (c *connections) purgeStale(now meter.Instant) {
 type connections struct {
 	answered atomic.Bool   // there was a response
 	tracing  atomic.Uint32 // one of the constants below
-	failing  atomic.Int32  // the number of hosts
-
-	mu    sync.Mutex
-	hosts map[string]*downServer // to which the last attempt to connect failed
-	purge meter.Instant          // when to forget servers without an attempt for long
+	down     down.Servers
 }
 
 // A reach is how far a request got.
@@ -216,15 +120,9 @@ func (c *connections) learn(base http.RoundTripper) {
 	}
 }
 
-// A trace notes how far a request got.
-type trace struct {
-	asked atomic.Bool // for a connection
-	got   atomic.Bool // a connection
-}
-
 // forward passes a request that was granted to the base, and reports how far it got.
 func (t *Transport) forward(req *http.Request, r *limiter.Request) (*http.Response, reach, error) {
-	if !t.connections.answered.Load() || t.connections.failing.Load() > 0 || t.pooled.Load() {
+	if !t.connections.answered.Load() || t.connections.down.Any() || t.pooled.Load() {
 		return t.forwardWarily(req, r)
 	}
 	resp, far, err := t.sendOn(req)
@@ -237,15 +135,15 @@ func (t *Transport) forward(req *http.Request, r *limiter.Request) (*http.Respon
 // forwardWarily is forward as long as there was no response, where some server is down, and in a pool.
 func (t *Transport) forwardWarily(req *http.Request, r *limiter.Request) (resp *http.Response, far reach, err error) {
 	c := &t.connections
-	down := c.failing.Load() > 0 && c.down(serverOf(req))
-	if down {
+	isDown := c.down.Has(serverOf(req))
+	if isDown {
 		if err := t.attempt(req, r); err != nil {
 			closeBody(req)
 			return nil, reachedNoBase, err
 		}
 	}
 	tracing := c.tracing.Load()
-	if !c.answered.Load() && tracing == tracingUnknown || down || tracing == tracingWorks && t.pooled.Load() {
+	if !c.answered.Load() && tracing == tracingUnknown || isDown || tracing == tracingWorks && t.pooled.Load() {
 		return t.forwardTraced(req, r.At)
 	}
 	resp, far, err = t.sendOn(req)
@@ -263,7 +161,7 @@ func (t *Transport) noteError(req *http.Request, granted meter.Instant, far reac
 	if far == reachedNoBase || !bridge.IsDialError(err) {
 		return far
 	}
-	c.failed(serverOf(req), granted, t.limiter.sinceStart(), err)
+	c.down.Failed(serverOf(req), granted, t.limiter.sinceStart(), err)
 	if !hasBody(req) && (!c.answered.Load() || c.tracing.Load() == tracingIgnored) {
 		return reachedNoServer
 	}
@@ -280,8 +178,8 @@ func (t *Transport) sendOn(req *http.Request) (*http.Response, reach, error) {
 }
 
 func (t *Transport) forwardTraced(req *http.Request, granted meter.Instant) (resp *http.Response, far reach, err error) {
-	c, tr := &t.connections, new(trace)
-	traced := req.WithContext(tr.on(req.Context()))
+	c, tr := &t.connections, new(down.Trace)
+	traced := req.WithContext(tr.On(req.Context()))
 	resp, far, err = t.sendOn(traced)
 	if resp != nil && resp.Request == traced {
 		resp.Request = req
@@ -289,7 +187,7 @@ func (t *Transport) forwardTraced(req *http.Request, granted meter.Instant) (res
 	if far == reachedNoBase {
 		return resp, far, err
 	}
-	asked, got := tr.asked.Load(), tr.got.Load()
+	asked, got := tr.Seen()
 	unsent := far == reachedNoServer
 	if asked {
 		c.tracing.Store(tracingWorks)
@@ -305,22 +203,14 @@ func (t *Transport) forwardTraced(req *http.Request, granted meter.Instant) (res
 	}
 	switch {
 	case err == nil || got:
-		c.reached(serverOf(req))
+		c.down.Reached(serverOf(req))
 	case bridge.IsDialError(err):
-		c.failed(serverOf(req), granted, t.limiter.sinceStart(), err)
+		c.down.Failed(serverOf(req), granted, t.limiter.sinceStart(), err)
 	}
 	if unsent {
 		far = reachedNoServer
 	}
 	return resp, far, err
-}
-
-// on returns a context under which tr records connections.
-func (tr *trace) on(ctx context.Context) context.Context {
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GetConn: func(string) { tr.asked.Store(true) },
-		GotConn: func(httptrace.GotConnInfo) { tr.got.Store(true) },
-	})
 }
 
 func hasBody(req *http.Request) bool { return req.Body != nil && req.Body != http.NoBody }

@@ -30,6 +30,7 @@ var never = map[string][]string{
 	"internal/concurrency": arithmetic,
 	"internal/quota":       arithmetic,
 	"internal/record":      arithmetic,
+	"internal/down":        {"log", "log/slog", "os"},
 	"internal/server":      arithmetic,
 	"internal/meter":       arithmetic,
 	"internal/lease":       {"sync", "sync/atomic", "net/http", "log", "log/slog", "os"},
@@ -136,7 +137,7 @@ func TestTestsOfTheCoreNeedNeitherHTTPNorTheRoot(t *testing.T) {
 
 // Arithmetic is given the time.
 func TestArithmeticReadsNoClock(t *testing.T) {
-	for _, room := range []string{"aimd", "bucket", "concurrency", "heap", "keep", "lease", "meter", "order", "quota", "record", "supply"} {
+	for _, room := range []string{"aimd", "bucket", "concurrency", "down", "heap", "keep", "lease", "meter", "order", "quota", "record", "supply"} {
 		files, err := filepath.Glob("internal/" + room + "/*.go")
 		require.NoError(t, err)
 		require.NotEmpty(t, files)
