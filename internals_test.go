@@ -19,6 +19,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/meter/metertest"
+	"github.com/httpthrottle/throttle/internal/quota"
 	"github.com/httpthrottle/throttle/store"
 
 	"github.com/stretchr/testify/require"
@@ -227,4 +228,26 @@ func TestAReceiptIsAskedWhileTheNextAttemptIsRecorded(t *testing.T) {
 	})
 	all.Wait()
 	require.Len(t, r.waits, 1)
+}
+
+// A Snapshot has what was reported of the parts by which an API is known to count.
+func TestASnapshotKeepsPartsApart(t *testing.T) {
+	l, err := NewLimiter()
+	require.NoError(t, err)
+	for _, apart := range []string{"small", "large"} {
+		key := quota.Key{Host: "h", Apart: apart}
+		require.NoError(t, l.core.RestoreAccount(&key, func(a *quota.Account, now meter.Instant) error {
+			if apart == "small" {
+				a.Hold(now, int64(time.Hour))
+			}
+			return nil
+		}))
+	}
+	again, err := NewLimiter()
+	require.NoError(t, err)
+	require.NoError(t, again.Restore(l.Snapshot()))
+	held := again.Servers()
+	require.Len(t, held, 1)
+	require.Equal(t, "small", held[0].For)
+	require.Greater(t, time.Until(held[0].HeldUntil), 59*time.Minute)
 }

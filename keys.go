@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/httpthrottle/throttle/internal/pattern"
+	"github.com/httpthrottle/throttle/internal/quota"
+	"github.com/httpthrottle/throttle/internal/traits"
 )
 
 // A KeyFunc returns the key by which a request is counted: each limit has a bucket for each key. It must not change the request
@@ -88,40 +90,12 @@ func ByRoute(patterns ...string) KeyFunc {
 	}
 }
 
-// familyOf returns the first segment of a path that names a resource, because servers count resources separately. It skips "api"
-// and versions.
-func familyOf(path string) string {
-	family, _, _ := strings.Cut(resourceOf(path), "/")
-	return family
-}
-
-// resourceOf returns the path from the segment of familyOf on.
-func resourceOf(path string) string {
-	begin := 0
-	for i := range len(path) {
-		if path[i] != '/' {
-			continue
-		}
-		if !isPrefix(path[begin:i]) {
-			break
-		}
-		begin = i + 1
+// kindOf sets what requests have in common that a client sends for one purpose.
+func (t *Transport) kindOf(req *http.Request, k *quota.Key, withModel bool) {
+	if req.URL != nil {
+		traits.Describe(k, req, t.limiter.seed, withModel)
+		k.Apart = traits.Parts(req, t.hints.Parts(k.Host))
 	}
-	return path[begin:]
-}
-
-func isPrefix(segment string) bool {
-	switch segment {
-	case "", "api", "rest":
-		return true
-	}
-	version := strings.TrimPrefix(segment, "v")
-	for i := range len(version) {
-		if c := version[i]; (c < '0' || c > '9') && c != '.' && c != '-' {
-			return false
-		}
-	}
-	return true
 }
 
 // le64 returns the first eight bytes of s as a number.

@@ -18,6 +18,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/quota"
+	"github.com/httpthrottle/throttle/internal/traits"
 )
 
 // A sent is a request that was granted and sent, with its response or error.
@@ -167,7 +168,7 @@ func (t *Transport) answer(c *call, resp *http.Response, s *sent) {
 		a.Unsent = a.Unsent || !hasBody(req) && t.inner == nil // a nested Transport would have reported that
 	}
 	if a.Hints != nil {
-		a.Traits = t.traitsOf(req, len(a.Hints.Quotas) > 0 && t.limiter.core.Models(hostOf(req)) == quota.TriesModels)
+		a.Traits = traits.Of(req, len(a.Hints.Quotas) > 0 && t.limiter.core.Models(hostOf(req)) == quota.TriesModels)
 	}
 	if s.more != nil {
 		a.Doubts = s.more.doubts

@@ -11,6 +11,7 @@ import (
 	"github.com/httpthrottle/throttle/headers"
 	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/quota"
+	"github.com/httpthrottle/throttle/internal/traits"
 )
 
 // A Transport is an [http.RoundTripper] that makes each request wait until its limits allow it, or rejects it, and sends it with
@@ -328,7 +329,7 @@ func (t *Transport) accountOf(req *http.Request, host string, gate *quota.Key) s
 	case gate != nil:
 		apart = gate.Apart
 	default:
-		apart = partsOf(req, t.hints.Parts(host))
+		apart = traits.Parts(req, t.hints.Parts(host))
 	}
 	if apart == "" {
 		return host

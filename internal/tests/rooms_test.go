@@ -30,6 +30,7 @@ var never = map[string][]string{
 	"internal/concurrency": arithmetic,
 	"internal/quota":       arithmetic,
 	"internal/record":      arithmetic,
+	"internal/traits":      {"sync", "sync/atomic", "context", "log", "log/slog", "os", "time"},
 	"internal/down":        {"log", "log/slog", "os"},
 	"internal/server":      arithmetic,
 	"internal/meter":       arithmetic,

@@ -1,16 +1,14 @@
-package throttle
+package traits
 
 import (
 	"io"
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle/headers"
-	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/quota"
 )
 
@@ -59,7 +57,7 @@ func TestPartsOfARequest(t *testing.T) {
 		"http://h/models":                        "m",
 		"http://h/v1/submodels/x":                "m",
 	} {
-		require.Equal(t, want, partsOf(newRequest(t, "POST", url, `{"model":"m"}`), parts), url)
+		require.Equal(t, want, Parts(newRequest(t, "POST", url, `{"model":"m"}`), parts), url)
 	}
 }
 
@@ -88,28 +86,6 @@ func TestTraitsOfAPath(t *testing.T) {
 	require.Equal(t, [quota.MaxTraits]uint64{0, 1}, of("/api/v1/users"))
 	require.Equal(t, [quota.MaxTraits]uint64{0, 2, hashOf("me")}, of("/api/v1/users/me"))
 	require.Equal(t, [quota.MaxTraits]uint64{0, 3, hashOf("o"), hashOf("r")}, of("/repos/o/r"))
-}
-
-// A Snapshot has what was reported of the parts by which an API is known to count.
-func TestASnapshotKeepsPartsApart(t *testing.T) {
-	l, err := NewLimiter()
-	require.NoError(t, err)
-	for _, apart := range []string{"small", "large"} {
-		key := quota.Key{Host: "h", Apart: apart}
-		require.NoError(t, l.core.RestoreAccount(&key, func(a *quota.Account, now meter.Instant) error {
-			if apart == "small" {
-				a.Hold(now, int64(time.Hour))
-			}
-			return nil
-		}))
-	}
-	again, err := NewLimiter()
-	require.NoError(t, err)
-	require.NoError(t, again.Restore(l.Snapshot()))
-	held := again.Servers()
-	require.Len(t, held, 1)
-	require.Equal(t, "small", held[0].For)
-	require.Greater(t, time.Until(held[0].HeldUntil), 59*time.Minute)
 }
 
 func TestACredentialIsATokenAndNoSignature(t *testing.T) {

@@ -1,4 +1,5 @@
-package throttle
+// Package traits finds the traits by which a server may count a request, besides its host and the keys of the limits.
+package traits
 
 import (
 	"cmp"
@@ -13,27 +14,21 @@ import (
 	"github.com/httpthrottle/throttle/internal/quota"
 )
 
-// This file finds the traits by which a server may count a request, besides its host and the keys of the limits.
-
 // credentials are the headers that have the credential of a client, the most usual ones first.
 var credentials = [...]string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Private-Token"}
 
-// kindOf sets what requests have in common that a client sends for one purpose.
-func (t *Transport) kindOf(req *http.Request, k *quota.Key, withModel bool) {
-	if req.URL == nil {
-		return
-	}
+// Describe sets what requests have in common that a client sends for one purpose, but for their parts: the URL of the request is not nil.
+func Describe(k *quota.Key, req *http.Request, seed maphash.Seed, withModel bool) {
 	k.Family = hashOf(familyOf(req.URL.Path))
 	if req.Method != "" && req.Method != http.MethodGet {
 		k.Method = hashOf(req.Method)
 	}
 	if len(req.Header) > 0 { // many requests have none
 		if c := credentialOf(req.Header); isStable(c) {
-			k.Credential = maphash.String(t.limiter.seed, c)
+			k.Credential = maphash.String(seed, c)
 		}
 	}
-	k.Apart = partsOf(req, t.hints.Parts(k.Host))
-	k.Traits = t.traitsOf(req, withModel)
+	k.Traits = Of(req, withModel)
 }
 
 // credentialOf returns the credential of a request; "": it has none.
@@ -44,6 +39,42 @@ func credentialOf(h http.Header) string {
 		}
 	}
 	return ""
+}
+
+// familyOf returns the first segment of a path that names a resource, because servers count resources separately. It skips "api"
+// and versions.
+func familyOf(path string) string {
+	family, _, _ := strings.Cut(resourceOf(path), "/")
+	return family
+}
+
+// resourceOf returns the path from the segment of familyOf on.
+func resourceOf(path string) string {
+	begin := 0
+	for i := range len(path) {
+		if path[i] != '/' {
+			continue
+		}
+		if !isPrefix(path[begin:i]) {
+			break
+		}
+		begin = i + 1
+	}
+	return path[begin:]
+}
+
+func isPrefix(segment string) bool {
+	switch segment {
+	case "", "api", "rest":
+		return true
+	}
+	version := strings.TrimPrefix(segment, "v")
+	for i := range len(version) {
+		if c := version[i]; (c < '0' || c > '9') && c != '.' && c != '-' {
+			return false
+		}
+	}
+	return true
 }
 
 // isStable reports whether a credential is the same in each request: it is one token (token68 of RFC 9110, section 11.2), with or without a
@@ -58,8 +89,8 @@ func isStable(credential string) bool {
 	})
 }
 
-// traitsOf returns the traits of a request, with its model if the server counts by that.
-func (t *Transport) traitsOf(req *http.Request, withModel bool) quota.Traits {
+// Of returns the traits of a request, with its model if the server counts by that.
+func Of(req *http.Request, withModel bool) quota.Traits {
 	if withModel {
 		if model := memberOf(req, "model"); model != "" {
 			return &modelTraits{(*traits)(req), hashOf(model)}
@@ -68,8 +99,8 @@ func (t *Transport) traitsOf(req *http.Request, withModel bool) quota.Traits {
 	return (*traits)(req)
 }
 
-// partsOf returns the parts of a request, with spaces between.
-func partsOf(req *http.Request, parts []headers.Part) (all string) {
+// Parts returns the parts of a request by which its server counts, with spaces between.
+func Parts(req *http.Request, parts []headers.Part) (all string) {
 	for _, p := range parts {
 		part := ""
 		if p.After != "" {
@@ -110,7 +141,7 @@ const memberMost = 256 << 10
 
 // memberOf returns a member of the JSON object that is the body of a request, if it is a string. It reads a copy of the body.
 func memberOf(req *http.Request, name string) string {
-	if req.GetBody == nil || !hasBody(req) || !isJSONType(req.Header.Get("Content-Type")) {
+	if req.GetBody == nil || req.Body == nil || req.Body == http.NoBody || !isJSONType(req.Header.Get("Content-Type")) {
 		return ""
 	}
 	body, err := req.GetBody()
