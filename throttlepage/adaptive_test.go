@@ -37,7 +37,7 @@ func (s *limited) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-func TestLearnedLimitIsBadOnlyIfProbingDoesNotHelp(t *testing.T) {
+func TestLearnedLimitIsBadOnlyIfProbingDoesNotHelp(t *testing.T) { // slow: six servers for five minutes
 	for _, s := range []*limited{
 		{rate: 1, burst: 1}, {rate: 5, burst: 1}, {rate: 20, burst: 20}, {rate: 20, burst: 20, retryAfter: true}, {rate: 100, burst: 20}, {rate: 0},
 	} {

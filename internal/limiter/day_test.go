@@ -136,7 +136,7 @@ func (s *dayStore) rest() { time.Sleep(time.Minute) }
 
 // A batch beside processes that want little gets what these leave of a long window, at the speed of its other limits, until nothing is
 // left.
-func TestALongWindowIsFirstComeFirstServed(t *testing.T) {
+func TestALongWindowIsFirstComeFirstServed(t *testing.T) { // slow: a day of eight processes
 	const n, neighbours = 8000, 7
 	day := 24 * time.Hour
 	fixed := func(into time.Duration) func(...ruleOption) rule {

@@ -79,7 +79,7 @@ func shareOut(t *testing.T, weights []int) (grants []share) {
 
 // The shares are within the bound of start-time fair queueing (theorem 1 of the paper) over all stretches of
 // time, and Jain's index over 100 turns: a turn is one request of each caller, as the costs of single requests differ.
-func TestCallersShareByCostAndWeight(t *testing.T) {
+func TestCallersShareByCostAndWeight(t *testing.T) { // slow: thousands of grants among callers
 	for name, weights := range map[string][]int{"equal": {1, 1, 1}, "weights": {3, 1, 2}} {
 		within(t, name, func(t *testing.T) {
 			grants := shareOut(t, weights)

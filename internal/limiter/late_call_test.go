@@ -38,7 +38,7 @@ func (s *tardy) Lease(ctx context.Context, asks []store.Ask) (leases []store.Lea
 
 // A busy machine may delay a response. Its tokens may be void then, or the call given up, but they are not lost for the hour, and no
 // request is rejected because the store has nothing left but these.
-func TestTokensOfALateResponseAreNotLost(t *testing.T) {
+func TestTokensOfALateResponseAreNotLost(t *testing.T) { // slow: fleets for minutes
 	const n, calls = 100, 30
 	for name, limit := range map[string]func(...ruleOption) rule{
 		"sliding": func(o ...ruleOption) rule { return slidingWindow(n, time.Hour, o...) },

@@ -116,7 +116,7 @@ func usesEach(n int64) throttletest.Option {
 }
 
 // A forecast is a lower bound, close to what then happens, or not known.
-func TestForecastsSayWhatThenHappens(t *testing.T) {
+func TestForecastsSayWhatThenHappens(t *testing.T) { // slow: worlds with each kind of limit
 	for name, draw := range forecastWorlds {
 		t.Run(name, func(t *testing.T) {
 			r := metertest.Seeded(t, 7)

@@ -53,7 +53,7 @@ func estimate(r *http.Request) int64 {
 }
 
 // Each option of a limit has an effect on each kind of limits, or is an error that names it.
-func TestAnOptionOfALimitHasAnEffectOrIsAnError(t *testing.T) {
+func TestAnOptionOfALimitHasAnEffectOrIsAnError(t *testing.T) { // slow: every option with every kind of limit
 	settle := throttle.Settle(func(*http.Request, *http.Response) (int64, bool) { return 1, true })
 	all := slices.Sorted(maps.Keys(kindsOfLimits))
 	none := []string{}

@@ -476,7 +476,7 @@ func TestWindowsWithoutAReportedEndAreUsedWhole(t *testing.T) {
 
 // A log refuses with a bare 429. Once it has done so several times, its limit and how long it is closed are known: 92 % of it are used, in
 // the mean of 40 runs, and six minutes differ from that by 1.3 % of it.
-func TestABareLogIsUsedWellInTheThirdMinute(t *testing.T) {
+func TestABareLogIsUsedWellInTheThirdMinute(t *testing.T) { // slow: logs for three minutes
 	for _, log := range []struct {
 		n   int
 		per time.Duration

@@ -69,7 +69,7 @@ func (f correctedFleet) used(t *testing.T, processes int) (share float64) {
 
 // Processes that share a bucket or a pace get as much back of what requests did not cost as one process without a store does, although
 // they have tokens promised before these are due. Of what requests cost more, they pay all: one process is in debt by no more than its burst.
-func TestACorrectedFleetUsesAsMuchAsOneProcess(t *testing.T) {
+func TestACorrectedFleetUsesAsMuchAsOneProcess(t *testing.T) { // slow: fleets for minutes
 	bucket := func(burst int64) func(...throttle.LimitOption) throttle.Limit {
 		return func(opts ...throttle.LimitOption) throttle.Limit {
 			return throttle.TokenBucket(perMinute, time.Minute, append(opts, throttle.Burst(burst))...)

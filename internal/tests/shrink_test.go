@@ -77,7 +77,7 @@ func (s shrinking) play(t *testing.T, opts ...throttle.Option) (accepted, refuse
 
 // The responses to what was accepted after a pause come after the refusal of what was sent too fast, so that refusal is news although no
 // accepted response has come since the pause. Otherwise the rate of 20 workers is tried again after each pause, for good.
-func TestALearnedRateFollowsAServerThatLosesWorkers(t *testing.T) {
+func TestALearnedRateFollowsAServerThatLosesWorkers(t *testing.T) { // slow: servers for minutes
 	ms := time.Millisecond
 	for _, s := range []shrinking{
 		{20, 4, 40 * ms, ms, 429, 1, 16, time.Minute},
