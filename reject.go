@@ -81,8 +81,8 @@ type Rejection struct {
 	Key    string // the key of its bucket; "" if the limit has one bucket
 	Cost   int64  // what the request would have cost there, in tokens
 
-	// Wait is the time until the request could have been sent: exact with one limit and an empty queue, otherwise a lower bound;
-	// math.MaxInt64 if it can never be sent. For ReasonFinal, it is the time until one request asks the server again.
+	// Wait is the time until the request could have been sent: exact with one limit and an empty queue, otherwise a lower bound, or what
+	// a Forecast says where costs are corrected later; math.MaxInt64 if that is not known, or never. For ReasonFinal, it is the time until one request asks the server again.
 	Wait time.Duration
 	// Least reports that Wait is a lower bound: no members of a pool, together, could have sent the request earlier.
 	Least bool
@@ -140,7 +140,7 @@ func (r *Rejection) appendCause(b []byte) []byte {
 	return b
 }
 
-// String returns the same as [Rejection.Error].
+// String returns the same as [Rejection.Error], for a Rejection that is not a pointer, and so is no error.
 func (r Rejection) String() string { return r.Error() }
 
 // appendText appends what Error returns. Waits are rounded up for people, and bounds down.

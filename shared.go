@@ -129,7 +129,8 @@ func (f shareOption) applyTo(l *Limit, s *bucket.Sharing) { f(l, s) }
 
 // LeaseAhead sets how much of its recent use a process leases before requests need it. The default is 10 ms, the most is one
 // second. With 0, only tokens that requests wait for are leased. Tokens that were not used for 100 ms and three round trips
-// are returned. It does not fit an [InFlight] limit, which keeps the slots that its requests give back.
+// are returned. It does not fit an [InFlight] limit, which keeps the slots that its requests give back. More is for a store that is far
+// away, so that fewer requests wait for it; 0 is for budgets of a few tokens among many processes.
 func LeaseAhead(d time.Duration) SharedOption {
 	return shareOption(func(l *Limit, s *bucket.Sharing) {
 		s.Ahead = d

@@ -312,7 +312,10 @@ func (p *payer) Plan(from meter.Instant, ahead, cost int64) meter.Instant {
 func (p *payer) Expect(from meter.Instant, ahead, cost int64) meter.Instant {
 	b := (*Bucket)(p)
 	m, ok := b.Meter.(meter.Player)
-	if !ok {
+	switch {
+	case !ok && ahead > 0 && b.Limit.Settles && b.Limit.Rated && !b.Limit.Settled.IsKnown():
+		return meter.Never // what requests cost in the end has not been seen
+	case !ok:
 		return b.PlanFor(from, b.Expected(ahead, 0), cost)
 	}
 	played, known := m.Play(from)

@@ -298,6 +298,13 @@ func (p *play) forecast(n int) (f Forecast) {
 			most, f.Limit, f.Key = s.bound, s.limit, s.key
 		}
 	}
+	if f.Limit == nil && f.Tenths[9] == meter.Never { // some meter cannot say when it can pay once more
+		for _, s := range stages {
+			if s.Ready(p.now, p.now, 1) == meter.Never {
+				f.Limit, f.Key = s.limit, s.key
+			}
+		}
+	}
 	return f
 }
 
