@@ -47,7 +47,7 @@ func (r *reading) buckets() []Bucket {
 	out := r.structured
 	fallback := cmp.Or(r.names[1], r.names[0], r.names[2], "default")
 	for _, g := range r.groups {
-		for _, b := range g.buckets(fallback) {
+		g.tell(fallback, func(b Bucket) {
 			i := slices.IndexFunc(out, func(o Bucket) bool { return o.Name == b.Name })
 			switch {
 			case len(out) >= maxTold:
@@ -59,7 +59,7 @@ func (r *reading) buckets() []Bucket {
 				b.Name = g.prefix + "-" + b.Name
 				out = append(out, b)
 			}
-		}
+		})
 	}
 	if r.status == 401 { // the quotas are those of clients without credentials
 		for i := range out {

@@ -35,7 +35,7 @@ func (d *Dialect) readEvent(status int, h http.Header, text []byte, now time.Tim
 	for i := range d.Rules {
 		rule := &d.Rules[i]
 		if rule.Event == name && rule.hasStatus(status) && rule.Header.header(h) && rule.inBody(data) {
-			r := &reading{dialect: d, status: status, body: data, rule: rule, clock: now}
+			r := &reading{dialect: d, status: status, body: data, rule: rule, clock: serverClock{now: now}}
 			r.readBody()
 			r.conclude()
 			return r.signal

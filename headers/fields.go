@@ -38,36 +38,40 @@ func isMoment(role Role) bool {
 }
 
 // readList reads the lines of a header. What can't be read keeps its place.
-func readList(lines []string, role Role, unit TimeUnit, clock time.Time) (l list) {
+func (r *reading) readList(lines []string, role Role, unit TimeUnit) (l list) {
+	begin := len(r.elements)
 	for _, line := range lines {
-		if len(l.elements) >= maxElements {
+		if len(r.elements) >= begin+maxElements {
 			break
 		}
 		text, _ := clean(line)
-		e := readElement(text, role, unit, clock)
+		e := readElement(text, role, unit, &r.clock)
 		if (isMoment(role) && e.moment.is != malformed) || !strings.Contains(text, ",") { // dates have commas
-			l.elements = append(l.elements, e)
+			r.elements = append(r.elements, e)
 			continue
 		}
 		l.commas = true
 		for part := range splitQuoted(text, ',') {
-			l.elements = append(l.elements, readElement(part, role, unit, clock))
+			r.elements = append(r.elements, readElement(part, role, unit, &r.clock))
 		}
 	}
-	l.elements = l.elements[:min(len(l.elements), maxElements)]
+	r.elements = r.elements[:min(len(r.elements), begin+maxElements)]
+	l.elements = slices.Clip(r.elements[begin:])
 	return l
 }
 
 // readElement reads a number or a moment, and a window if it has one, as in 100;w=60.
-func readElement(text string, role Role, unit TimeUnit, clock time.Time) (e element) {
-	for part := range splitQuoted(text, ';') {
-		key, value, _ := strings.Cut(part, "=")
-		if key == "w" || key == "window" {
-			e.window = readWindow(value, Seconds)
+func readElement(text string, role Role, unit TimeUnit, clock *serverClock) (e element) {
+	if strings.Contains(text, "=") {
+		for part := range splitQuoted(text, ';') {
+			key, value, _ := strings.Cut(part, "=")
+			if key == "w" || key == "window" {
+				e.window = readWindow(value, Seconds)
+			}
 		}
 	}
 	text, _, _ = strings.Cut(text, ";")
-	text = strings.TrimRight(text, " \t")
+	text = trim(text)
 	switch {
 	case role == RoleWindow:
 		if w := readWindow(text, unit); w.Known {
@@ -81,7 +85,7 @@ func readElement(text string, role Role, unit TimeUnit, clock time.Time) (e elem
 	return e
 }
 
-func readReset(text string, unit TimeUnit, clock time.Time) moment {
+func readReset(text string, unit TimeUnit, clock *serverClock) moment {
 	if unit == resetMillis {
 		unit = Milliseconds
 		if n, ok := scanNumber(text); ok && n.whole >= epochMilli {
@@ -118,7 +122,7 @@ func splitQuoted(s string, separator byte) iter.Seq[string] {
 				}
 				continue
 			}
-			if !yield(strings.Trim(s[start:i], " \t")) {
+			if !yield(trim(s[start:i])) {
 				return
 			}
 			start = i + 1
@@ -165,8 +169,8 @@ func (g *group) at(role Role, i, n int) element {
 	return element{}
 }
 
-// buckets returns the buckets that the group describes, without those that have no number.
-func (g *group) buckets(fallback string) (out []Bucket) {
+// tell calls take for the buckets that the group describes, without those that have no number.
+func (g *group) tell(fallback string, take func(Bucket)) {
 	g.splitPolicies()
 	g.dropThousands()
 	g.levelLists()
@@ -179,10 +183,9 @@ func (g *group) buckets(fallback string) (out []Bucket) {
 			b.Name = name + "." + strconv.Itoa(i)
 		}
 		if b.hasValue() {
-			out = append(out, b)
+			take(b)
 		}
 	}
-	return out
 }
 
 // size returns how many buckets the group is, going by what matters most.
@@ -268,7 +271,7 @@ func (g *group) bucket(i, n int) Bucket {
 		Limit: limit.count.whole(), Remaining: remaining.count.down(), Used: g.at(RoleUsed, i, n).count.up(),
 		InFlight: g.inFlight, Rate: g.rate, Reset: g.reset(i, n),
 		Window: firstKnown(limit.window, remaining.window, g.at(RoleWindow, i, n).moment.known(), g.window, windowOf(g.name)),
-		Unit:   cmp.Or(g.unit, unitOf(g.name)), Advisory: g.advisory,
+		Unit:   g.unit, Advisory: g.advisory,
 	}
 	if !b.Limit.Known && len(g.policies) == 1 && !g.has(RoleLimit) {
 		b.Limit = g.policies[0].count.whole()
@@ -347,13 +350,16 @@ func windowOf(name string) Maybe[time.Duration] {
 
 // unitOf returns what is counted in a bucket of that name.
 func unitOf(name string) string {
-	switch {
-	case hasToken(name, "tokens"):
-		return "tokens"
-	case hasToken(name, "requests"):
-		return "requests"
-	case hasToken(name, "complexity"), hasToken(name, "graphql"):
-		return "points"
+	unit := ""
+	for token := range strings.SplitSeq(name, "-") {
+		switch token {
+		case "tokens":
+			return token
+		case "requests":
+			unit = token
+		case "complexity", "graphql":
+			unit = cmp.Or(unit, "points")
+		}
 	}
-	return ""
+	return unit
 }

@@ -47,9 +47,9 @@ func TestElementsOfLists(t *testing.T) {
 		{"x", []element{{}}},
 		{"", []element{{}}},
 	} {
-		assert.Equal(t, c.want, readList([]string{c.text}, RoleLimit, 0, clock).elements, c.text)
+		assert.Equal(t, c.want, (&reading{}).readList([]string{c.text}, RoleLimit, 0).elements, c.text)
 	}
-	many := readList([]string{strings.Repeat("1,", 100), "2"}, RoleLimit, 0, clock)
+	many := (&reading{}).readList([]string{strings.Repeat("1,", 100), "2"}, RoleLimit, 0)
 	assert.Len(t, many.elements, maxElements)
 }
 
@@ -95,7 +95,7 @@ func TestNamesShowWindowsAndUnits(t *testing.T) {
 }
 
 func TestOfTwoListsTheFirstThatCanBeReadCounts(t *testing.T) {
-	list := func(text string) list { return readList([]string{text}, RoleLimit, 0, clock) }
+	list := func(text string) list { return (&reading{}).readList([]string{text}, RoleLimit, 0) }
 	g := &group{}
 	g.put(RoleLimit, list("x"))
 	g.put(RoleLimit, list("5"))

@@ -24,7 +24,7 @@ func (r *reading) readField(f *Field, name string, lines []string) {
 		rest, _ := f.is(name)
 		var m meaning
 		if bucket, ok := cutRole(rest, &m); ok {
-			r.fieldGroup(f, joinName(f.Bucket, "-", bucket)).put(m.role, readList(lines, m.role, m.unit, r.clock))
+			r.fieldGroup(f, joinName(f.Bucket, "-", bucket)).put(m.role, r.readList(lines, m.role, m.unit))
 		}
 	default:
 		r.readPlain(f, lines)
@@ -56,7 +56,7 @@ func (r *reading) readPlain(f *Field, lines []string) {
 		if f.Form == Sentence {
 			lines = []string{waitIn(first(lines))}
 		}
-		r.inBody.read(lines, f.Unit, r.clock)
+		r.inBody.read(lines, f.Unit, &r.clock)
 	case RoleCost:
 		r.readCost(lines)
 	case RoleReason, RoleScope:
@@ -84,7 +84,7 @@ func (r *reading) readPlain(f *Field, lines []string) {
 		} else if f.Role == RoleResetAfter && unit == ByMagnitude {
 			unit = Seconds
 		}
-		r.fieldGroup(f, f.Bucket).put(f.Role, readList(lines, f.Role, unit, r.clock))
+		r.fieldGroup(f, f.Bucket).put(f.Role, r.readList(lines, f.Role, unit))
 	}
 }
 
@@ -114,7 +114,7 @@ func parts(lines []string, separators string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, line := range readable(lines) {
 			for part := range strings.FieldsFuncSeq(line, func(c rune) bool { return strings.ContainsRune(separators, c) }) {
-				if !yield(strings.Trim(part, " \t")) {
+				if !yield(trim(part)) {
 					return
 				}
 			}
@@ -130,7 +130,7 @@ func (r *reading) readUsedOf(f *Field, lines []string) {
 		}
 		pair, _, _ = strings.Cut(pair, "(") // a comment, such as the name of an app
 		used, limit, _ := strings.Cut(pair, "/")
-		u, l := readList([]string{used}, RoleUsed, 0, r.clock), readList([]string{limit}, RoleLimit, 0, r.clock)
+		u, l := r.readList([]string{used}, RoleUsed, 0), r.readList([]string{limit}, RoleLimit, 0)
 		if u.readable(RoleUsed) && l.readable(RoleLimit) {
 			g := r.fieldGroup(f, name)
 			g.put(RoleUsed, u)
@@ -142,7 +142,7 @@ func (r *reading) readUsedOf(f *Field, lines []string) {
 func (r *reading) readPerWindow(f *Field, lines []string) {
 	for part := range parts(lines, ",") {
 		n, seconds, _ := strings.Cut(part, ":")
-		l, window := readList([]string{n}, f.Role, 0, r.clock), readWindow(seconds, Seconds)
+		l, window := r.readList([]string{n}, f.Role, 0), readWindow(seconds, Seconds)
 		if l.readable(f.Role) && window.Known {
 			g := r.fieldGroup(f, joinName(f.Bucket, ":", seconds))
 			g.window = window
@@ -154,8 +154,8 @@ func (r *reading) readPerWindow(f *Field, lines []string) {
 func (r *reading) readNameCount(f *Field, lines []string) {
 	for part := range parts(lines, ",") {
 		name, n, _ := strings.Cut(part, ";")
-		if l := readList([]string{n}, f.Role, f.Unit, r.clock); l.readable(f.Role) {
-			r.fieldGroup(f, joinName(f.Bucket, ":", strings.Trim(name, " \t"))).put(f.Role, l)
+		if l := r.readList([]string{n}, f.Role, f.Unit); l.readable(f.Role) {
+			r.fieldGroup(f, joinName(f.Bucket, ":", trim(name))).put(f.Role, l)
 		}
 	}
 }
@@ -178,7 +178,7 @@ func (r *reading) readPairs(f *Field, header string, lines []string) {
 				role = RoleResetAfter
 			}
 			if role != RoleNone {
-				lists[role] = readList([]string{value}, role, Seconds, r.clock)
+				lists[role] = r.readList([]string{value}, role, Seconds)
 			}
 		}
 		g := r.fieldGroup(f, name)

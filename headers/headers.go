@@ -61,10 +61,12 @@ type reading struct {
 	status  int
 	header  http.Header
 	body    []byte
-	rule    *Rule     // that an event matches; nil: the first one that the response does
-	clock   time.Time // the server's, as far as it is known
+	rule    *Rule // that an event matches; nil: the first one that the response does
+	clock   serverClock
+	cached  bool // the response comes from a cache, so that its quotas are old
 
 	entries    []entry
+	elements   []element // of all lists
 	signal     Signal
 	coarse     pause // Retry-After
 	fine       pause // what refines it
@@ -75,27 +77,39 @@ type reading struct {
 	unit       string    // see Signal.Unit
 	names      [3]string // what the default bucket is called, by resource, bucket, name
 
-	few   [4]entry // room for the entries of most responses
-	first group    // room for the group of most responses
+	room struct { // of most responses
+		entries  [6]entry
+		elements [8]element
+		groups   [1]*group
+		group    group
+	}
 }
 
 // An entry is a header that concerns limits, with what its name says.
 type entry struct {
-	heading
+	*heading
 	lines []string
 	field *Field // the dialect's; then the name says nothing more
 }
 
+// worth returns the rank of the entry.
+func (e *entry) worth() int {
+	if e.field != nil {
+		return 0
+	}
+	return e.rank
+}
+
 func (d *Dialect) read(status int, h http.Header, body []byte, now time.Time, known *headings) Signal {
-	r := &reading{dialect: d, known: known, status: status, header: h, body: body[:min(len(body), BodyBytes)], clock: now}
+	r := &reading{dialect: d, known: known, status: status, header: h, body: body[:min(len(body), BodyBytes)]}
+	r.clock.now = now
+	r.entries, r.elements, r.groups = r.room.entries[:0], r.room.elements[:0], r.room.groups[:0]
 	r.collect()
-	r.setClock(r.take("date"))
-	cached := isCached(r.take("age"))
 	r.entries = r.entries[:min(len(r.entries), maxHeaders)]
 	for _, e := range r.entries {
 		r.readPauses(e)
 	}
-	if !cached {
+	if !r.cached {
 		r.readStructured()
 		for _, e := range r.entries {
 			r.readEntry(e)
@@ -112,15 +126,22 @@ func (d *Dialect) read(status int, h http.Header, body []byte, now time.Time, kn
 func (r *reading) collect() {
 	const most = 4 * maxHeaders // names in any case
 	full := false               // the first of them are in order
-	r.entries = r.few[:0]
 	for name, lines := range r.header {
-		if !r.dialect.concerns(name) && !equalFold(name, "date") && !equalFold(name, "age") {
+		switch {
+		case equalFold(name, "date"):
+			if r.clock.dates != nil { // under another spelling
+				lines = values(r.header, name)
+			}
+			r.clock.dates = lines
+			continue
+		case equalFold(name, "age"):
+			r.cached = r.cached || isCached(lines)
+			continue
+		case !r.dialect.concerns(name):
 			continue
 		}
 		e := entry{heading: r.known.of(name), lines: lines}
-		if e.field = r.dialect.field(e.name); e.field != nil {
-			e.rank, e.meaning = 0, meaning{}
-		}
+		e.field = r.dialect.field(e.name)
 		switch {
 		case full && compare(e, r.entries[most-1]) >= 0:
 			continue
@@ -149,7 +170,7 @@ func (r *reading) cut(n int) {
 }
 
 func compare(a, b entry) int {
-	if c := cmp.Or(a.rank-b.rank, len(a.name)-len(b.name)); c != 0 {
+	if c := cmp.Or(a.worth()-b.worth(), len(a.name)-len(b.name)); c != 0 {
 		return c
 	}
 	if c := strings.Compare(a.name, b.name); c != 0 {
@@ -168,36 +189,17 @@ func (r *reading) lines(name string) []string {
 	return nil
 }
 
-// take removes a header from those that were collected, and returns its lines.
-func (r *reading) take(name string) []string {
-	lines := r.lines(name)
-	r.entries = slices.DeleteFunc(r.entries, func(e entry) bool { return e.name == name })
-	return lines
-}
-
-// setClock takes the server's clock if it is within a day of ours: else one of the two is wrong, and not by a time zone.
-func (r *reading) setClock(lines []string) {
-	for _, line := range lines {
-		if date, err := http.ParseTime(line); err == nil {
-			if off := date.Sub(r.clock); -recent <= off && off <= recent {
-				r.clock = date
-			}
-			return
-		}
-	}
-}
-
 // isCached says of the lines of Age whether the response comes from a cache, so that its quotas are old.
 func isCached(lines []string) bool {
 	return slices.ContainsFunc(lines, func(line string) bool {
-		age, ok := scanNumber(strings.Trim(line, " \t"))
+		age, ok := scanNumber(trim(line))
 		return ok && age.whole > 0
 	})
 }
 
 // rank returns the rank of a header of that name, which no field of a dialect names.
 func rank(name string) int {
-	if isKnown(name) || name == "date" || name == "age" {
+	if isKnown(name) {
 		return 0
 	}
 	switch prefix, rest, _, _ := cutStem(name); {
@@ -217,11 +219,11 @@ func rank(name string) int {
 func (r *reading) readPauses(e entry) {
 	switch e.name {
 	case "retry-after":
-		r.coarse.read(e.lines, ByMagnitude, r.clock)
+		r.coarse.read(e.lines, ByMagnitude, &r.clock)
 	case "retry-after-ms", "x-ms-retry-after-ms", "x-amz-retry-after":
-		r.fine.read(e.lines, Milliseconds, r.clock)
+		r.fine.read(e.lines, Milliseconds, &r.clock)
 	case "x-retry-in", "x-retry-after":
-		r.fine.read(e.lines, ByMagnitude, r.clock)
+		r.fine.read(e.lines, ByMagnitude, &r.clock)
 	case "x-complexity", "x-ms-request-charge":
 		r.readCost(e.lines)
 	case "x-envoy-ratelimited":
@@ -231,12 +233,12 @@ func (r *reading) readPauses(e entry) {
 	case "stripe-rate-limited-reason":
 		r.setText(RoleReason, first(e.lines))
 	}
-	if e.role == RoleRetryAfter {
+	if e.field == nil && e.role == RoleRetryAfter {
 		unit := e.unit
 		if unit == Seconds {
 			unit = ByMagnitude
 		}
-		r.fine.read(e.lines, unit, r.clock)
+		r.fine.read(e.lines, unit, &r.clock)
 	}
 }
 
@@ -261,7 +263,7 @@ func (r *reading) readEntry(e entry) {
 		if e.role == RoleReset && unit == ByMagnitude {
 			unit = r.dialect.Reset
 		}
-		r.group(e.prefix, e.bucket).put(e.role, readList(e.lines, e.role, unit, r.clock))
+		r.group(e.prefix, e.bucket).put(e.role, r.readList(e.lines, e.role, unit))
 	}
 }
 
@@ -301,7 +303,7 @@ func (r *reading) group(prefix, name string) *group {
 			return g
 		}
 	}
-	g := &r.first
+	g := &r.room.group
 	if len(r.groups) > 0 {
 		g = new(group)
 	}

@@ -16,7 +16,7 @@ type heading struct {
 // headings keeps the headings of names that a Reader has read, as servers write them. A program reads the same few of them in each response,
 // and to understand one takes longer than all else that is done for a request. The map is replaced, and never changed.
 type headings struct {
-	atomic.Pointer[map[string]heading]
+	atomic.Pointer[map[string]*heading]
 }
 
 // Servers choose the names, so what is kept is bounded.
@@ -26,7 +26,7 @@ const (
 )
 
 // of returns the heading of a name. It works for nil, which keeps none.
-func (k *headings) of(name string) heading {
+func (k *headings) of(name string) *heading {
 	if k == nil {
 		return understood(name)
 	}
@@ -36,22 +36,23 @@ func (k *headings) of(name string) heading {
 			return h
 		}
 	}
-	h := understood(name)
 	if len(name) > longestHeading || old != nil && len(*old) >= mostHeadings {
-		return h
+		return understood(name)
 	}
-	names := make(map[string]heading)
+	name = strings.Clone(name) // the name of a response may be a part of all of its headers
+	h := understood(name)
+	names := make(map[string]*heading)
 	if old != nil {
 		maps.Copy(names, *old)
 	}
-	names[strings.Clone(name)] = h
+	names[name] = h
 	k.CompareAndSwap(old, &names) // else another response has added a name, and this one is added next time
 	return h
 }
 
 // understood returns the heading of a name.
-func understood(name string) heading {
-	h := heading{name: strings.ToLower(name)}
+func understood(name string) *heading {
+	h := &heading{name: strings.ToLower(name)}
 	h.rank = rank(h.name)
 	h.meaning, _ = parseName(h.name)
 	return h

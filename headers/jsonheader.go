@@ -45,7 +45,7 @@ func (r *reading) readObject(f *Field, bucket string, object map[string]any) {
 		case !ok || member == nil:
 			r.readValue(f, bucket, object[name])
 		case isMoment(member.Role):
-			reset = readList([]string{n.String()}, member.Role, member.Unit, r.clock)
+			reset = r.readList([]string{n.String()}, member.Role, member.Unit)
 		case len(r.groups) >= maxTold:
 		case member.Role == RolePercent:
 			if g := r.fieldGroup(f, joinName(bucket, ":", name)); g.putPercent(n.String()) {

@@ -47,7 +47,7 @@ func (r *reading) limitItems(lines []string) (buckets []Bucket, ok bool) {
 		var t Maybe[int64]
 		ok = item.integer("r", &b.Remaining) && item.integer("t", &t) && item.bytes("pk", &b.PartitionKey)
 		if t.Known {
-			b.Reset = number{whole: uint64(t.Value)}.moment(ByMagnitude, r.clock).known()
+			b.Reset = number{whole: uint64(t.Value)}.moment(ByMagnitude, &r.clock).known()
 		}
 		buckets = append(buckets, b)
 	}
@@ -105,7 +105,7 @@ func (r *reading) readDraft07(lines []string) {
 		}
 		lists[m.key] = list{elements: []element{{
 			count:  count{n: m.value.n, ok: true},
-			moment: number{whole: uint64(m.value.n)}.moment(ByMagnitude, r.clock),
+			moment: number{whole: uint64(m.value.n)}.moment(ByMagnitude, &r.clock),
 		}}}
 	}
 	g := r.group("", "")

@@ -15,7 +15,7 @@ type pause struct {
 
 // longest takes the moment that text gives, if it is a later one. Numbers are always valid and never wrap: what is no delay
 // and no epoch is too long to be true, and becomes ceiling.
-func (p *pause) longest(text string, unit TimeUnit, clock time.Time) {
+func (p *pause) longest(text string, unit TimeUnit, clock *serverClock) {
 	m := readMoment(text, unit, clock)
 	if _, isNumber := scanNumber(text); isNumber && m.is == stale {
 		m.is = beyond
@@ -29,7 +29,7 @@ func (p *pause) longest(text string, unit TimeUnit, clock time.Time) {
 }
 
 // read takes the longest valid value of all lines. Some servers quote the value, as JSON would, or add a word for the unit.
-func (p *pause) read(lines []string, unit TimeUnit, clock time.Time) {
+func (p *pause) read(lines []string, unit TimeUnit, clock *serverClock) {
 	for _, line := range lines {
 		if text, ok := clean(line); ok {
 			for value := range joined(strings.ReplaceAll(text, `"`, "")) {
@@ -64,7 +64,7 @@ func joined(line string) iter.Seq[string] {
 				date, after, _ := strings.Cut(rest, ",")
 				value, rest = value+","+date, after
 			}
-			if line = rest; !yield(strings.Trim(value, " \t")) {
+			if line = rest; !yield(trim(value)) {
 				return
 			}
 		}
@@ -73,7 +73,7 @@ func joined(line string) iter.Seq[string] {
 
 // isWeekday reports whether s is the name of a day, or its first three letters, in any case, as package time reads dates.
 func isWeekday(s string) bool {
-	s = strings.Trim(s, " \t")
+	s = trim(s)
 	for day := time.Sunday; day <= time.Saturday; day++ {
 		if name := day.String(); strings.EqualFold(s, name) || strings.EqualFold(s, name[:3]) {
 			return true

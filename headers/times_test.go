@@ -43,7 +43,7 @@ func TestTheSizeOfANumberDistinguishesDelaysFromEpochs(t *testing.T) {
 		{"18446744073709551615", moment{is: beyond}},
 		{"99999999999999999999999999", moment{is: beyond}},
 	} {
-		assert.Equal(t, c.want, readMoment(c.text, ByMagnitude, clock), c.text)
+		assert.Equal(t, c.want, readMoment(c.text, ByMagnitude, &serverClock{now: clock}), c.text)
 	}
 }
 
@@ -66,14 +66,14 @@ func TestADialectsUnitGoesBeforeSize(t *testing.T) {
 		{resetMillis, "1500", moment{is: given, d: 1500 * time.Millisecond}},
 		{resetMillis, "1795176090000", moment{90 * time.Second, given}},
 	} {
-		assert.Equal(t, c.want, readReset(c.text, c.unit, clock), "%+v", c)
+		assert.Equal(t, c.want, readReset(c.text, c.unit, &serverClock{now: clock}), "%+v", c)
 	}
 }
 
 func TestNoClockMakesATimeNegative(t *testing.T) {
 	for _, now := range []time.Time{{}, time.Unix(math.MinInt64, 0), time.Unix(math.MaxInt64, 0), time.Unix(1<<62, 0)} {
 		for _, text := range []string{"0", "1795176090", "9223372036854775807", "Fri, 31 Dec 9999 23:59:59 GMT", "0001-01-01T00:00Z"} {
-			m := readMoment(text, ByMagnitude, now)
+			m := readMoment(text, ByMagnitude, &serverClock{now: now})
 			assert.GreaterOrEqual(t, m.d, time.Duration(0))
 			assert.LessOrEqual(t, m.d, ceiling)
 		}
@@ -149,7 +149,7 @@ func FuzzTimesStayWithinBounds(f *testing.F) {
 		f.Add(seed, uint8(0), clock.Unix())
 	}
 	f.Fuzz(func(t *testing.T, text string, unit uint8, now int64) {
-		m := readMoment(text, TimeUnit(unit), time.Unix(now, 0))
+		m := readMoment(text, TimeUnit(unit), &serverClock{now: time.Unix(now, 0)})
 		if m.d < 0 || m.d > ceiling || (m.is != given && m.d != 0) {
 			t.Fatalf("%q: %+v", text, m)
 		}

@@ -10,10 +10,21 @@ import (
 // maxValue is the length in bytes above which a field line is not believed.
 const maxValue = 256
 
+// trim returns s without the white space around it that a field line may have.
+func trim(s string) string {
+	for s != "" && (s[0] == ' ' || s[0] == '\t') {
+		s = s[1:]
+	}
+	for s != "" && (s[len(s)-1] == ' ' || s[len(s)-1] == '\t') {
+		s = s[:len(s)-1]
+	}
+	return s
+}
+
 // clean returns a field line without the white space around it, and whether it may be read at all: printable ASCII and tabs,
 // of a sane length.
 func clean(line string) (string, bool) {
-	line = strings.Trim(line, " \t")
+	line = trim(line)
 	if len(line) > maxValue {
 		return "", false
 	}
