@@ -47,11 +47,14 @@ func (r *reading) buckets() []Bucket {
 	out := r.structured
 	fallback := cmp.Or(r.names[1], r.names[0], r.names[2], "default")
 	for _, g := range r.groups {
-		g.tell(fallback, func(b Bucket) {
+		g.eachBucket(fallback, func(b Bucket) {
 			i := slices.IndexFunc(out, func(o Bucket) bool { return o.Name == b.Name })
 			switch {
 			case len(out) >= maxTold:
 			case i < 0:
+				if out == nil { // mostly it takes a bucket of each group
+					out = make([]Bucket, 0, len(r.groups))
+				}
 				out = append(out, b)
 			case g.prefix == "":
 				out[i].fill(b)

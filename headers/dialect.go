@@ -135,11 +135,11 @@ func (d Dialect) Parse(status int, h http.Header, body []byte, now time.Time) Si
 }
 
 // parse is Parse for a response that is not silent.
-func (d *Dialect) parse(status int, h http.Header, body []byte, now time.Time, known *headings) Signal {
+func (d *Dialect) parse(status int, h http.Header, body []byte, now time.Time, kept *memory) Signal {
 	if len(body) > 0 && isStream(h) {
 		return d.readEvent(status, h, body, now)
 	}
-	return d.read(status, h, body, now, known)
+	return d.read(status, h, body, now, kept)
 }
 
 // silent reports whether the response has nothing for the dialect.

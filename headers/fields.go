@@ -169,8 +169,8 @@ func (g *group) at(role Role, i, n int) element {
 	return element{}
 }
 
-// tell calls take for the buckets that the group describes, without those that have no number.
-func (g *group) tell(fallback string, take func(Bucket)) {
+// eachBucket calls take for the buckets that the group describes, without those that have no number.
+func (g *group) eachBucket(fallback string, take func(Bucket)) {
 	g.splitPolicies()
 	g.dropThousands()
 	g.levelLists()

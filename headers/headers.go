@@ -13,10 +13,10 @@ import (
 // of single APIs, which may need the body.
 func Parse(status int, h http.Header, now time.Time) Signal { return parse(status, h, now, nil) }
 
-func parse(status int, h http.Header, now time.Time, known *headings) Signal {
+func parse(status int, h http.Header, now time.Time, kept *memory) Signal {
 	for name := range h {
 		if concerns(name) {
-			return generic.read(status, h, nil, now, known)
+			return generic.read(status, h, nil, now, kept)
 		}
 	}
 	return silent(status)
@@ -57,7 +57,7 @@ const (
 // A reading is a response while it is read.
 type reading struct {
 	dialect *Dialect
-	known   *headings // nil: none is kept
+	kept    *memory
 	status  int
 	header  http.Header
 	body    []byte
@@ -78,31 +78,24 @@ type reading struct {
 	names      [3]string // what the default bucket is called, by resource, bucket, name
 
 	room struct { // of most responses
-		entries  [6]entry
+		entries  [8]entry
 		elements [8]element
-		groups   [1]*group
-		group    group
+		groups   [2]*group
+		group    [2]group
 	}
 }
 
 // An entry is a header that concerns limits, with what its name says.
 type entry struct {
 	*heading
+	order int64 // that of the heading, unless there is a field
 	lines []string
 	field *Field // the dialect's; then the name says nothing more
 }
 
-// worth returns the rank of the entry.
-func (e *entry) worth() int {
-	if e.field != nil {
-		return 0
-	}
-	return e.rank
-}
-
-func (d *Dialect) read(status int, h http.Header, body []byte, now time.Time, known *headings) Signal {
-	r := &reading{dialect: d, known: known, status: status, header: h, body: body[:min(len(body), BodyBytes)]}
-	r.clock.now = now
+func (d *Dialect) read(status int, h http.Header, body []byte, now time.Time, kept *memory) Signal {
+	r := kept.reading()
+	r.dialect, r.kept, r.status, r.header, r.body, r.clock.now = d, kept, status, h, body[:min(len(body), BodyBytes)], now
 	r.entries, r.elements, r.groups = r.room.entries[:0], r.room.elements[:0], r.room.groups[:0]
 	r.collect()
 	r.entries = r.entries[:min(len(r.entries), maxHeaders)]
@@ -117,7 +110,9 @@ func (d *Dialect) read(status int, h http.Header, body []byte, now time.Time, kn
 	}
 	r.readBody()
 	r.conclude()
-	return r.signal
+	signal := r.signal
+	kept.end(r)
+	return signal
 }
 
 // collect finds the headers that matter, and puts first what is worth most: what the dialect names, then the draft's names, then
@@ -140,8 +135,11 @@ func (r *reading) collect() {
 		case !r.dialect.concerns(name):
 			continue
 		}
-		e := entry{heading: r.known.of(name), lines: lines}
-		e.field = r.dialect.field(e.name)
+		e := entry{heading: r.kept.heading(name), lines: lines}
+		e.order = e.heading.order
+		if e.field = r.dialect.field(e.name); e.field != nil {
+			e.order = int64(len(e.name))
+		}
 		switch {
 		case full && compare(e, r.entries[most-1]) >= 0:
 			continue
@@ -170,7 +168,7 @@ func (r *reading) cut(n int) {
 }
 
 func compare(a, b entry) int {
-	if c := cmp.Or(a.worth()-b.worth(), len(a.name)-len(b.name)); c != 0 {
+	if c := cmp.Compare(a.order, b.order); c != 0 {
 		return c
 	}
 	if c := strings.Compare(a.name, b.name); c != 0 {
@@ -303,8 +301,10 @@ func (r *reading) group(prefix, name string) *group {
 			return g
 		}
 	}
-	g := &r.room.group
-	if len(r.groups) > 0 {
+	var g *group
+	if n := len(r.groups); n < len(r.room.group) {
+		g = &r.room.group[n]
+	} else {
 		g = new(group)
 	}
 	g.prefix, g.name = prefix, name

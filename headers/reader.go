@@ -79,7 +79,7 @@ type Reader struct {
 	hosts map[string]*Dialect
 	below map[string]*Dialect // *.host
 	among []among
-	known headings // of names that it has read
+	kept  memory
 }
 
 // An among is the hosts that differ in one label.
@@ -175,20 +175,20 @@ func (r *Reader) Silent(host string, status int, h http.Header) bool {
 // Parse returns what a response of that host says about rate limits; see [Dialect.Parse]. host is as in a URL or a Host
 // header, with or without a port.
 func (r *Reader) Parse(host string, status int, h http.Header, body []byte, now time.Time) Signal {
-	var known *headings
+	var kept *memory
 	if r != nil {
-		known = &r.known
+		kept = &r.kept
 	}
 	d := r.dialect(host)
 	switch {
 	case d == nil && len(body) > 0:
 		return Dialect{}.Parse(status, h, body, now)
 	case d == nil:
-		return parse(status, h, now, known)
+		return parse(status, h, now, kept)
 	case d.silent(status, h, body):
 		return silent(status)
 	}
-	return d.parse(status, h, body, now, known)
+	return d.parse(status, h, body, now, kept)
 }
 
 // WantsBody reports whether Parse needs the body of such a response of that host; see [Dialect.WantsBody].

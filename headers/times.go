@@ -51,7 +51,7 @@ func (m moment) known() Maybe[time.Duration] {
 }
 
 // A serverClock is the clock of a server: ours, set by the Date of the response. The Date is not read until a time is to be compared with
-// the clock, because most servers tell a number of seconds.
+// the clock, because most servers send a number of seconds.
 type serverClock struct {
 	now   time.Time // ours, until the Date is read
 	dates []string  // the lines of Date that are to be read

@@ -42,6 +42,9 @@ func (h *Hints) Read(now meter.Instant) Reading {
 		if c.Refused = h.Limited && q.Left <= 0; c.Refused {
 			r.empty, r.named = true, r.named || q.Name != Unnamed
 		}
+		if r.claims == nil {
+			r.claims = make([]Claim, 0, len(h.Quotas))
+		}
 		r.claims = append(r.claims, c)
 	}
 	return r
