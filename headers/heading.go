@@ -3,7 +3,6 @@ package headers
 import (
 	"maps"
 	"strings"
-	"sync"
 	"sync/atomic"
 )
 
@@ -12,38 +11,6 @@ type heading struct {
 	name  string // in lower case
 	order int64  // the lower, the more the header is worth: by its rank, then by its length
 	meaning
-}
-
-// A memory is what a Reader keeps from one response to the next. It works for nil, which keeps nothing.
-type memory struct {
-	headings headings
-	readings sync.Pool // of *reading, empty ones: one takes more room than all else that a response needs
-}
-
-// heading returns the heading of a name.
-func (m *memory) heading(name string) *heading {
-	if m == nil {
-		return understood(name)
-	}
-	return m.headings.of(name)
-}
-
-// reading returns an empty reading.
-func (m *memory) reading() *reading {
-	if m != nil {
-		if r, ok := m.readings.Get().(*reading); ok {
-			return r
-		}
-	}
-	return new(reading)
-}
-
-// end empties a reading, for the next response.
-func (m *memory) end(r *reading) {
-	if m != nil {
-		*r = reading{}
-		m.readings.Put(r)
-	}
 }
 
 // headings keeps the headings of names that a Reader has read, as servers write them. A program reads the same few of them in each response,

@@ -232,7 +232,9 @@ func httpDate(s string) (time.Time, bool) {
 	if len(s) == len(http.TimeFormat) && s[3:5] == ", " && s[7] == ' ' && s[11] == ' ' && s[16] == ' ' && s[19] == ':' && s[22] == ':' && s[25:] == " GMT" {
 		weekday, month := strings.Index(weekdays, s[:3]), strings.Index(months, s[8:11])
 		if weekday%4 == 0 && month%4 == 0 {
-			return date(fixed(s[12:16]), 1+month/4, fixed(s[5:7]), fixed(s[17:19]), fixed(s[20:22]), fixed(s[23:25]))
+			if t, ok := date(fixed(s[12:16]), 1+month/4, fixed(s[5:7]), fixed(s[17:19]), fixed(s[20:22]), fixed(s[23:25])); ok {
+				return t, true
+			}
 		}
 	}
 	t, err := http.ParseTime(s)

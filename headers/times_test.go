@@ -2,6 +2,7 @@ package headers
 
 import (
 	"math"
+	"net/http"
 	"strconv"
 	"testing"
 	"time"
@@ -166,4 +167,20 @@ func FuzzTimesStayWithinBounds(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestAnHTTPDateIsReadAsNetHTTPReadsIt(t *testing.T) {
+	for _, date := range []string{"Sun, 22 Nov 2026 00:00:59 GMT", "Thu, 29 Feb 2024 23:59:00 GMT"} {
+		for i := range date {
+			for _, c := range "0123456789 :,-+.AaeNnSsuZ" {
+				line := date[:i] + string(c) + date[i+1:]
+				want, err := http.ParseTime(line)
+				got, ok := httpDate(line)
+				assert.Equal(t, err == nil, ok, line)
+				if ok {
+					assert.Equal(t, want, got, line)
+				}
+			}
+		}
+	}
 }
