@@ -115,11 +115,12 @@ func FixedWindow(n int64, per time.Duration, opts ...LimitOption) Limit {
 // shows says nothing about another. Other kinds of limits count such requests together. Without HTTP there is no host: an [Ask]
 // without a key has the key "".
 //
-// A Retry-After pauses its key, and no other one. If it is longer than a day, requests are sent one at a time after a day, until one
-// is accepted or the server asks for another pause.
+// The limit learns a rate from a Retry-After. The requests that it concerns wait as they do without the limit; see [WithServerHints]. If a
+// server counts some requests of a key separately, one rate says nothing of all of them: then its refusals hold and pace only the
+// requests that it counts together, and the rate stays.
 //
-// No request is rejected because the present rate is low. Early rejection considers only holds, Retry-After, and waits that would
-// be too long even at AIMD.Max.
+// No request is rejected because the present rate is low. Early rejection considers only holds, and waits that would be too long even
+// at AIMD.Max.
 //
 // What was learned about a key is kept for an hour after its last request, unless it is evicted earlier (see [WithMaxKeys]),
 // and over a restart by [Limiter.Snapshot].

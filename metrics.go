@@ -166,7 +166,7 @@ type Source string
 const (
 	SourceCaller   Source = "caller"   // Limiter.Hold or Limiter.HoldAll
 	SourceServer   Source = "server"   // a response
-	SourceAdaptive Source = "adaptive" // an Adaptive limit, because of a response
+	SourceAdaptive Source = "adaptive" // an AdaptiveInFlight limit, after refusals in a row
 )
 
 // and returns Hooks that call both, h first.

@@ -266,9 +266,9 @@ func WithDeadlineOrder(age time.Duration) Option {
 //
 // A bucket that is full again is forgotten after about a second. If too many buckets are not full, the one that will be full
 // first is forgotten, unless it has debt, a hold, waiters or a request in flight, or remembers a refusal or a silence that still
-// counts. If there is no such bucket, one is forgotten that is kept only because a server asked for a pause, refused or was silent:
-// the one that would be kept the longest. So servers cannot keep other hosts out, however many of their names ask for a pause. If no
-// bucket can be forgotten, a request with a new key is rejected with [ReasonKeys].
+// counts. If there is no such bucket, one is forgotten that is kept only because a server refused or was silent: the one that would be
+// kept the longest. So servers cannot keep other hosts out, however many of their names refuse. If no bucket can be forgotten, a request
+// with a new key is rejected with [ReasonKeys].
 //
 // What servers reported is counted separately: at most n entries, each for one host, one set of keys and one kind of request
 // there, such as those to one family of paths, and at most 64 MB. If there is no room, the least important of it is forgotten; a

@@ -106,7 +106,6 @@ func (l *Limiter) appendSaved(all []saved.Bucket, b *bucket.Bucket, now, began m
 	case *aimd.Meter:
 		x := m.Snapshot(now)
 		s.Learned = &saved.Learned{Rate: x.Rate, Ceiling: x.Ceiling, Failures: x.Failures, Latency: x.Latency, DearHold: x.DearHold}
-		s.Learned.Paused = time.Duration(max(0, m.HeldUntil()-now))
 	case *concurrency.Meter:
 		x := m.Snapshot()
 		s.Learned = &saved.Learned{InFlight: x.N, Ceiling: x.Ceiling, Latency: x.Latency}
@@ -233,7 +232,11 @@ func (l *Limiter) restoreBucket(s *saved.Bucket, since int64) error {
 	case s.After < 0:
 		return errBefore(s.After)
 	}
-	return l.core.Restore(li, string(s.Key), int64(s.Held)-since, func(b *bucket.Bucket, now meter.Instant) error {
+	held := s.Held
+	if s.Learned != nil {
+		held = max(held, s.Learned.Paused)
+	}
+	return l.core.Restore(li, string(s.Key), int64(held)-since, func(b *bucket.Bucket, now meter.Instant) error {
 		b.RestoreShare(now, bucket.ShareOfPart(s.Share))
 		return restoreMeter(b.Meter, s, since, now)
 	})
@@ -252,7 +255,6 @@ func restoreMeter(m meter.Meter, s *saved.Bucket, since int64, now meter.Instant
 		if !m.Learn(now, aimd.Learned{Rate: x.Rate, Ceiling: x.Ceiling, Failures: x.Failures, Latency: x.Latency, DearHold: x.DearHold}) {
 			return errNoFit
 		}
-		m.Pause(now, int64(x.Paused)-since)
 	case *concurrency.Meter:
 		x := s.Learned
 		if !m.Learn(now, concurrency.Learned{N: x.InFlight, Ceiling: x.Ceiling, Latency: x.Latency}) {

@@ -52,9 +52,15 @@ func (c *controller) mode(now instant) string {
 
 // resume ends a pause, as if it had been that long. A server that was silent is asked now.
 func (c *controller) resume(now instant) {
-	c.asking = false
 	c.silence.probeAt = min(c.silence.probeAt, now)
 	if c.pausedUntil > now {
 		c.pausedUntil, c.workedFrom, c.used.At = now, now, now
 	}
+}
+
+// unpause takes that a request was accepted that was sent in a pause: it concerned only some of the requests that share the rate, and shows
+// nothing of what the server gives to all of them.
+func (c *controller) unpause(now instant) {
+	c.resume(now)
+	c.paused = 0
 }

@@ -48,8 +48,7 @@ type controller struct {
 	cost           float64 // mean of a request
 	used           meter.MeanRate
 
-	pausedUntil instant // nothing goes before
-	asking      bool    // and one request at a time afterwards, until one succeeds
+	pausedUntil instant // a server has asked to wait until then, which the caller does: no request is expected before
 	workedFrom  instant // the end of the last pause or silence
 	worked      float64 // tokens accepted since
 	paused      int64   // how long that was; 0: there was none. After one, worked is all that the server gave
@@ -132,19 +131,17 @@ func (c *controller) gate(now instant) instant {
 	case c.silence.on && c.silence.probing:
 		return never
 	case c.silence.on:
-		return max(c.pausedUntil, c.silence.probeAt)
-	case c.pausedUntil <= now && c.inFlight >= c.inFlightBound(now):
+		return c.silence.probeAt
+	case c.inFlight >= c.inFlightBound(now):
 		return never
 	}
-	return c.pausedUntil
+	return 0
 }
 
 // inFlightBound returns how many requests may be in flight. It also bounds what a server that hangs swallows.
 func (c *controller) inFlightBound(now instant) int {
 	l := &c.latency
 	switch {
-	case c.asking:
-		return 1
 	case c.off.inFlight:
 		return math.MaxInt
 	case l.step < 1 || l.full || c.cfg.LatencyThreshold > 0 || c.inFlight < int(l.most):
@@ -231,7 +228,9 @@ func (c *controller) succeeded(now instant, t ticket) {
 		c.row = 0
 	}
 	c.silence.okSince++
-	c.asking = c.asking && t.at < c.pausedUntil
+	if t.at < c.pausedUntil && t.at > c.pausedUntil-c.paused {
+		c.unpause(now)
+	}
 	if t.at >= c.workedFrom {
 		c.worked += t.cost
 	}

@@ -132,65 +132,57 @@ func TestControllerDoesNotGrowWhileItsRateIsNotUsed(t *testing.T) {
 	assert.Equal(t, 10.0, b.current)
 }
 
-func TestControllerPausesForRetryAfter(t *testing.T) {
+func TestControllerKnowsUntilWhenAServerAskedToWait(t *testing.T) {
 	b := newBench(t, Config{Initial: 100})
 	b.work(50, OK)
 	b.result(b.now, b.send(b.now, 1), Throttled, 0, 10*time.Second)
-	at := b.gate(b.now)
-	assert.GreaterOrEqual(t, at, b.now+10*second, "never earlier")
-	assert.LessOrEqual(t, at, b.now+11*second)
+	at := b.now + 10*second
+	assert.Equal(t, at, b.pausedUntil)
 	b.result(b.now, b.send(b.now, 1), Throttled, 0, time.Second)
-	assert.Equal(t, at, b.gate(b.now), "a shorter one does not shorten it")
+	assert.Equal(t, at, b.pausedUntil, "a shorter one does not shorten it")
 	rate := b.current
 	assert.Equal(t, rate, b.rate(at), "a pause is no time to grow in")
 
 	b.result(b.now, b.send(b.now, 1), Throttled, 0, math.MaxInt64)
-	assert.GreaterOrEqual(t, b.gate(b.now), b.now+longestStay, "absurd values wait longer, not shorter")
-	assert.LessOrEqual(t, b.gate(b.now), b.now+longestStay+second, "but they are asked about after a day")
+	assert.Equal(t, b.now+longestStay, b.pausedUntil, "absurd values wait longer, not shorter, but they are asked about after a day")
 }
 
-// After a day, a server that asked for a longer pause gets one request at a time until it accepts one, sent after the pause.
-func TestALongPauseIsAskedAboutOnceADay(t *testing.T) {
-	for _, only := range []bool{false, true} {
-		m := New(0, Config{Initial: 100}, 1)
-		if only {
-			m.Beside(0)
+// A request that was accepted shows that what the server asked for concerns others. Of one that was sent before, or at the same instant,
+// that is not known.
+func TestAPauseEndsWhenARequestIsAcceptedThatWasSentInIt(t *testing.T) {
+	for _, after := range []int64{0, 1, 10*second - 1, 10 * second} {
+		b := newBench(t, Config{Initial: 100})
+		b.work(50, OK)
+		refused := b.now
+		b.result(b.now, b.send(b.now, 1), Throttled, 0, 10*time.Second)
+		b.now += after
+		n := b.send(b.now, 1)
+		b.now += second / 20
+		b.result(b.now, n, OK, 50*time.Millisecond, 0)
+		if after == 0 || after == 10*second {
+			assert.Equal(t, refused+10*second, b.pausedUntil, after)
+			continue
 		}
-		year, early := 365*24*time.Hour, m.Take(0, 0, 1, false)
-		m.Answered(0, m.Take(0, 0, 1, false), 0, 1, Throttled, year)
-		m.Answered(second, early, 0, 1, OK, 0)
-		for range 3 {
-			at := m.HeldUntil()
-			rate := m.PerSecond(at)
-			require.Equal(t, at, m.Ready(2*second, 0, 1))
-			require.False(t, m.Payable(at-1, 1))
-			require.True(t, m.Payable(at, 1))
-			n := m.Take(at, at, 1, false)
-			require.Equal(t, never, m.Ready(at+3600*second, 0, 1), "until there is a response")
-			m.Answered(at+second, n, at, 1, Throttled, year)
-			require.GreaterOrEqual(t, m.HeldUntil(), at+second+longestStay)
-			require.LessOrEqual(t, m.PerSecond(at+second), rate)
-		}
-		at := m.HeldUntil()
-		m.Answered(at, m.Take(at, at, 1, false), at, 1, OK, 0)
-		require.False(t, m.control.asking)
-
-		m.Answered(at, m.Take(at, at, 1, false), at, 1, Throttled, year)
-		m.Resume(at + second)
-		require.False(t, m.control.asking, "ForgetServer forgets that, too")
+		assert.Equal(t, min(b.now, refused+10*second), b.pausedUntil, after)
+		assert.Equal(t, b.pausedUntil, b.workedFrom, after)
+		assert.Zero(t, b.paused, after)
 	}
 }
 
-// A meter yields what a server asked for, and nothing else.
-func TestAMeterYieldsAPauseAndNothingElse(t *testing.T) {
+// A meter yields a silence of a server, and nothing else.
+func TestAMeterYieldsASilenceAndNothingElse(t *testing.T) {
 	m := New(0, Config{Initial: 100, Max: 100}, 1)
 	n := m.Take(0, 0, 1, false)
 	_, ok := m.Yields(0)
 	require.False(t, ok, "a request is in flight")
-	m.Answered(0, n, 0, 1, Throttled, time.Hour)
+	m.Answered(0, n, 0, 1, Throttled, 0)
+	for range rowOfDead {
+		m.Answered(0, m.Take(0, 0, 1, false), 0, 1, Throttled, 0)
+	}
+	require.True(t, m.control.silence.on)
 	until, ok := m.Yields(second)
 	require.True(t, ok)
-	require.GreaterOrEqual(t, until, 3600*second)
+	require.GreaterOrEqual(t, until, m.control.silence.probeAt)
 	m.Settle(n, second, 1, 1_000_000)
 	_, ok = m.Yields(2 * second)
 	require.False(t, ok, "it has debt")
@@ -249,7 +241,7 @@ func TestControllerHoldsLongerAfterEachDearTouch(t *testing.T) {
 		b.result(b.now, b.send(b.now, 1), Throttled, 0, 50*time.Second)
 		require.GreaterOrEqual(t, b.heldUntil-b.now, held*19/10)
 		held = b.heldUntil - b.now
-		b.now = b.gate(b.now)
+		b.now = b.pausedUntil
 	}
 	assert.Greater(t, held, 800*second)
 }

@@ -48,7 +48,7 @@ func delayed(d int64) (accepted, refused int) {
 				k.result(now, r.t, Throttled, time.Duration(now-r.t.at), time.Second)
 			}
 		}
-		if k.gate(now) > now || next > now {
+		if max(k.gate(now), k.pausedUntil) > now || next > now {
 			continue
 		}
 		r := response{at: now + back, t: k.send(now, 1)}

@@ -21,9 +21,6 @@ func (m *Meter) Doubt(now instant, charged int64, sent instant, cost int64) func
 		c := &m.control
 		c.seq, c.inFlight = is.seq, is.inFlight+1 // it is answered again
 		c.silence.probing = c.silence.probing && is.silence.probing
-		if c.pausedUntil != is.pausedUntil {
-			m.beginEvenly(now)
-		}
 		if c.shown = is.shown; c.shown != c.current {
 			c.why = CauseRestored
 		}

@@ -69,27 +69,28 @@ func (m *Meter) Spend(now instant, cost int64) (charged int64, ok bool) {
 }
 
 func (m *Meter) Ready(from instant, _, cost int64) instant {
-	gate := m.control.gate(max(from, m.control.pausedUntil))
+	gate := m.control.gate(from)
 	if gate == never {
 		return never
 	}
 	return max(gate, m.bucket.Ready(from, 0, m.within(cost)))
 }
 
-// Plan considers only pauses and Max, because the rate may grow until then.
+// Plan considers only Max, because the rate may grow until then.
 func (m *Meter) Plan(from instant, ahead, cost int64) instant {
-	fastest := m.bucket.ReadyAtRate(perMega(m.control.cfg.Max), from, ahead, m.within(cost))
-	return max(m.control.pausedUntil, fastest)
+	return m.bucket.ReadyAtRate(perMega(m.control.cfg.Max), from, ahead, m.within(cost))
 }
 
 // Interval implements [meter.Steady], for Plan.
 func (m *Meter) Interval() int64 { return per / perMega(m.control.cfg.Max) }
 
-// Take returns twice the number of the request, plus one for a probe.
+// Take returns twice the number of the request, plus one for a probe. The first request after a pause or a silence takes what was saved up
+// until then: it would be refused together by a server that has not saved anything up.
 func (m *Meter) Take(due, now instant, cost int64, waited bool) int64 {
-	if m.begins { // another hold may have ended after the pause
+	if m.begins && due >= m.control.pausedUntil {
 		m.begins = false
 		m.bucket.Begin(max(due, m.bucket.AsOf()), m.within(cost))
+		m.control.start(due)
 	}
 	charged := 2 * m.bucket.Take(due, now, cost, waited)
 	if m.ready = never; waited {
@@ -158,9 +159,7 @@ func (m *Meter) Answered(now instant, charged int64, sent instant, cost int64, o
 	paused, silent := m.control.pausedUntil, m.control.silence.on
 	m.control.result(now, t, o, time.Duration(now-sent), retryAfter)
 	m.follow(now)
-	if m.control.pausedUntil != paused || silent && !m.control.silence.on {
-		m.beginEvenly(now)
-	}
+	m.begins = m.begins || m.control.pausedUntil != paused || silent && !m.control.silence.on
 	return charged
 }
 
@@ -169,13 +168,6 @@ func (m *Meter) Answered(now instant, charged int64, sent instant, cost int64, o
 func (m *Meter) Belied(now instant, charged int64, sent instant, cost int64, retryAfter time.Duration) int64 {
 	m.control.inFlight++ // it is not in flight any more, and is taken out once more
 	return m.Answered(now, charged&^1, sent, cost, Throttled, retryAfter)
-}
-
-// beginEvenly lets one request go when a pause or a silence ends, and the others at the rate. What is saved up until then would be
-// refused together by a server that has not saved anything up.
-func (m *Meter) beginEvenly(now instant) {
-	m.begins = true
-	m.bucket.Begin(max(now, m.control.pausedUntil), 1)
 }
 
 // Room lets the rate grow quickly while the server reports that it allows a higher one per second, but not to what was refused. The
@@ -225,7 +217,7 @@ func (m *Meter) Matters(now instant) (must, full instant) {
 		return never, never
 	}
 	must, full = m.bucket.Matters(now)
-	must = max(must, c.pausedUntil, c.dearUntil, m.bare.Matters())
+	must = max(must, c.dearUntil, m.bare.Matters())
 	if c.silence.on {
 		must = max(must, c.silence.probeAt+c.backoff.Most())
 	}
@@ -248,23 +240,13 @@ func (m *Meter) Retune(instant, meter.Rate)    {} // only the controller sets th
 func (m *Meter) Resize(instant, int64)         {}
 func (m *Meter) PerSecond(now instant) float64 { return m.control.rate(now) }
 func (m *Meter) InFlight() int64               { return int64(m.control.inFlight) }
-func (m *Meter) HeldUntil() instant            { return m.control.pausedUntil }
 func (m *Meter) Retuned() (Retune, bool)       { return m.control.retuned() }
 func (m *Meter) Snapshot(now instant) Learned  { return m.control.snapshot(now) }
-
-// Pause pauses for d, as a server has asked before. After it, requests are sent one at a time until one succeeds.
-func (m *Meter) Pause(now instant, d int64) {
-	if d > 0 {
-		m.control.pause(now, min(d, longestStay))
-		m.control.asking = true
-		m.beginEvenly(now)
-	}
-}
 
 // Resume ends a pause.
 func (m *Meter) Resume(now instant) {
 	m.control.resume(now)
-	m.beginEvenly(now)
+	m.begins = true
 }
 
 // Bounds returns the rate of the last sign of overload (0: there was none), the most requests that may be in flight, and how

@@ -158,17 +158,26 @@ func (c *controller) tollOf(s float64) {
 	}
 }
 
-// pause lets no request go for d, and a little longer, so that many clients do not return together.
-// After the longest one, requests go one at a time until one succeeds.
+// pause takes that the server asked for a wait of d, until which no request is sent, and maybe for a little longer.
 func (c *controller) pause(now instant, d int64) {
-	c.asking = c.asking || d == longestStay
-	until := meter.AddInstant(now, min(d, never/4)+c.dice.Jitter(d))
-	if until > c.pausedUntil {
-		c.pausedUntil, c.workedFrom, c.worked, c.paused = until, until, 0, d
-		c.used.At = max(c.used.At, until)
-		c.accepted.At = max(c.accepted.At, until)
-		c.latency.begin(until, c.seq) // what is completed per second says nothing of a server that is not asked
+	if until := meter.AddInstant(now, d); until > c.pausedUntil {
+		c.pausedUntil, c.worked, c.paused = until, 0, d
+		c.workFrom(until)
 	}
+}
+
+// start takes that the first request after a pause is sent. The pause was longer by a random time, so that many clients do not return
+// together.
+func (c *controller) start(now instant) {
+	if c.workedFrom == c.pausedUntil && c.paused > 0 {
+		c.workFrom(min(now, meter.AddInstant(c.pausedUntil, meter.Jitter(1, c.paused))))
+	}
+}
+
+// workFrom takes that nothing is sent until then.
+func (c *controller) workFrom(at instant) {
+	c.workedFrom, c.used.At, c.accepted.At = at, max(c.used.At, at), max(c.accepted.At, at)
+	c.latency.begin(at, c.seq) // what is completed per second says nothing of a server that is not asked
 }
 
 // known reports whether worked shows what the server gives. It does not if other clients, or an earlier run of this

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/scene/loop"
 )
 
@@ -29,7 +30,7 @@ func (s scenario) run(seed uint64, off ablation) *tally {
 	tenths := int(w.seconds*10) + 1
 	w.found = tally{scenario: w.scenario, accepted: make([]int32, tenths), failed: make([]int32, tenths), per: make([]int32, w.clients)}
 	for i := range w.clients {
-		c := &simClient{world: w, index: i, rtt: w.rtt[i%len(w.rtt)], meter: New(0, w.config, seed*1000+uint64(i))}
+		c := &simClient{world: w, index: i, rtt: w.rtt[i%len(w.rtt)], meter: New(0, w.config, seed*1000+uint64(i)), dice: meter.Dice(seed*1000 + uint64(i))}
 		c.meter.control.off = off
 		if w.beside {
 			c.meter.Beside(0)
@@ -50,6 +51,8 @@ type simClient struct {
 	head    int
 	callers int // of the saturating kind that are in line or in flight
 	wakeAt  instant
+	held    instant // nothing is sent before, because the server has asked for that
+	dice    meter.Dice
 }
 
 func (c *simClient) start() {
@@ -94,6 +97,10 @@ func (c *simClient) pump() {
 		return
 	}
 	for c.head < len(c.line) {
+		if c.held > c.Now() {
+			c.wake(c.held)
+			return
+		}
 		if !c.meter.Payable(c.Now(), 1) {
 			c.wake(c.meter.Ready(c.Now(), 0, 1))
 			return
@@ -139,6 +146,9 @@ func (c *simClient) send(saturating bool) {
 		done = true
 		c.found.count(c, start, o)
 		c.meter.Answered(c.Now(), charged, start, 1, o, retryAfter)
+		if d := int64(retryAfter); o == Throttled && d > 0 && !c.meter.control.off.pause {
+			c.held = max(c.held, c.Now()+d+c.dice.Jitter(d))
+		}
 		if saturating {
 			if c.callers <= c.callersAt(float64(c.Now())/1e9) {
 				c.line = append(c.line, c.Now())

@@ -23,13 +23,14 @@ type finding struct {
 	charge    int  // whose limit of a unit refused it; -1: there is none
 	sure      bool // the headers name that limit; otherwise the body may name another one
 	explained bool // an empty quota explains it
+	ofPart    bool // it is of one part of the requests for which a rate is learned
 	wait      time.Duration
 }
 
 // findingOf finds out which limit of a unit refused a request: the first one, if no quota that is reported explains the refusal. It marks
 // in the hints what limits of units take, so that the gate does not.
 func findingOf(charges []Charge, a *Answer) finding {
-	f := finding{charge: -1, explained: a.explained, wait: a.retryAfter()}
+	f := finding{charge: -1, explained: a.explained, ofPart: a.ofPart, wait: a.retryAfter()}
 	h := a.Hints
 	if h == nil {
 		return f

@@ -25,6 +25,7 @@ type Answer struct {
 	Named uint64 // after the report: the charges whose units it has named, as bits
 
 	explained bool // an empty quota explains a refusal, as far as is known where the request passed no gate
+	ofPart    bool // and a refusal is one of a part, as in finding
 }
 
 // Settle has the report settle the i-th charge, too, which saves it a critical section of its own. It reports false if there is no room.
@@ -100,7 +101,6 @@ func (d *Doubts) take() (all []doubt) {
 
 // A learner is a meter that learns from the outcomes of requests.
 type learner interface {
-	meter.Holder
 	// Answered takes the outcome of a request, and returns what stands for charged from then on.
 	Answered(now meter.Instant, charged int64, sent meter.Instant, cost int64, o aimd.Outcome, retryAfter time.Duration) int64
 	// Doubt is called before Answered for a failure about which the body may say more; see [Doubts]. Stand is called before any other

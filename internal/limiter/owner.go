@@ -1,10 +1,6 @@
 package limiter
 
-import (
-	"time"
-
-	"github.com/httpthrottle/throttle/internal/aimd"
-)
+import "github.com/httpthrottle/throttle/internal/aimd"
 
 // A side is what a learned limit finds: a rate, or a number in flight.
 type side uint8
@@ -29,11 +25,12 @@ type sides struct {
 	judged  side // by Classify, whose word is about the limit that has it
 	tried   bool // one more request in flight than usual was tried
 	asked   bool // the server asked for a wait
+	ofPart  bool // it refused a request of one part of those for which a rate is learned
 	strict  bool // the user has set how many failures are too many for a rate
 }
 
-func sidesOf(charges []Charge, wait time.Duration) (s sides) {
-	s.asked = wait > 0
+func sidesOf(charges []Charge, f *finding) (s sides) {
+	s.asked, s.ofPart = f.wait > 0, f.ofPart
 	for i := range charges {
 		c := &charges[i]
 		if !c.Limit().Learns {
@@ -72,6 +69,8 @@ func (s sides) owner(o aimd.Outcome) side {
 // refusal, or one that a number in flight would take for a quick success.
 func (s sides) seen(by side, o aimd.Outcome) aimd.Outcome {
 	switch {
+	case by == ofRate && s.ofPart && o != aimd.OK: // no rate of all requests follows from it
+		return aimd.Ignore
 	case s.owner(o)&by != 0:
 		return o
 	case by == ofRate && o != aimd.Throttled, o == aimd.Forbidden:

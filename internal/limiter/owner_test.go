@@ -49,3 +49,17 @@ func TestEachFailureHasOneOwner(t *testing.T) {
 		assert.Equal(t, c.owner, c.s.owner(c.o), "%+v, %v", c.s, c.o)
 	}
 }
+
+// A refusal of one part of the requests says nothing of a rate of all, and of their number what it says otherwise.
+func TestNoRateIsLearnedOfAPart(t *testing.T) {
+	for _, learned := range []side{ofRate, ofBoth} {
+		for _, tried := range []bool{false, true} {
+			s, part := sides{learned: learned, tried: tried}, sides{learned: learned, tried: tried, ofPart: true}
+			for _, o := range []aimd.Outcome{aimd.Throttled, aimd.Unavailable, aimd.Error, aimd.Forbidden} {
+				assert.Equal(t, aimd.Ignore, part.seen(ofRate, o))
+				assert.Equal(t, s.seen(ofNumber, o), part.seen(ofNumber, o))
+			}
+			assert.Equal(t, aimd.OK, part.seen(ofRate, aimd.OK))
+		}
+	}
+}

@@ -40,7 +40,7 @@ func (l *Core) report(r *Request, a *Answer, n *news) {
 		l.landedLocked(r.User)
 	}
 	charges := r.Charges()
-	f := finding{charge: -1, explained: a.explained}
+	f := finding{charge: -1, explained: a.explained, ofPart: a.ofPart}
 	if a.Hints != nil {
 		f = findingOf(charges, a)
 	}
@@ -71,6 +71,7 @@ func (l *Core) reportGatedLocked(r *Request, gate *quota.Gate, a *Answer, f *fin
 	l.judgeLocked(gate, &rep, now)
 	reportsFrom(own, gate.Account.Key.Host)
 	f.explained, f.wait = rep.Kind == quota.Exhausted || rep.Kind == quota.ByChance, rep.Wait
+	f.ofPart = rep.Parts && rep.Kind.Refused()
 	if rep.Kind == quota.ByChance {
 		f.charge = -1 // no limit takes it
 	}
@@ -112,7 +113,7 @@ func found(charges []Charge, f server.Finding, now meter.Instant) {
 
 // reportChargesLocked takes the outcome of a request for some of its charges.
 func (l *Core) reportChargesLocked(r *Request, charges []Charge, a *Answer, f *finding, now meter.Instant, n *news) {
-	sides := sidesOf(charges, f.wait)
+	sides := sidesOf(charges, f)
 	for i := range charges {
 		c, pause := &charges[i], time.Duration(0)
 		if c.Limit().Reported {
@@ -184,21 +185,21 @@ func (l *Core) answeredLocked(c *Charge, m learner, sent meter.Instant, a *Answe
 	default:
 		m.Stand()
 	}
-	paused := m.HeldUntil()
+	before := heldUntil(m)
 	c.Paid = m.Answered(now, c.Paid, sent, c.Cost, o, wait)
 	if a.Unsent && !c.settled && !c.Limit().Frees {
 		m.Refund(c.Paid, now, c.Cost)
 		c.Limit().Counts.Gave(c.Cost)
 	}
-	return l.pausedLocked(c.Bucket, m, paused, a, now)
+	return l.pausedLocked(c.Bucket, m, before, a, now)
 }
 
 // pausedLocked marks a bucket whose meter has taken an outcome, and returns for how long it is held because of that. It was held until then.
 func (l *Core) pausedLocked(b *bucket.Bucket, m learner, then meter.Instant, a *Answer, now meter.Instant) (held time.Duration) {
-	if m.HeldUntil() != then {
-		held = time.Duration(m.HeldUntil() - now)
+	if until := heldUntil(m); until != then {
+		held = time.Duration(until - now)
 		if a.Hints != nil && a.Hints.Status > 0 {
-			b.HeldBy(quota.LastRefusal{At: now, Asked: int64(a.Hints.Wait), Status: a.Hints.Status}, m.HeldUntil())
+			b.HeldBy(quota.LastRefusal{At: now, Asked: int64(a.Hints.Wait), Status: a.Hints.Status}, until)
 		}
 		l.replanLocked(b)
 	}
@@ -206,4 +207,12 @@ func (l *Core) pausedLocked(b *bucket.Bucket, m learner, then meter.Instant, a *
 		l.markLocked(b)
 	}
 	return held
+}
+
+// heldUntil returns until when a learner sends nothing: a number in flight, after refusals in a row.
+func heldUntil(m learner) meter.Instant {
+	if h, ok := m.(meter.Holder); ok {
+		return h.HeldUntil()
+	}
+	return 0
 }

@@ -84,6 +84,7 @@ func (l *Core) reportUngated(r *Request, key *quota.Key, a *Answer) (n news) {
 		l.models.noteLocked(g)
 	}
 	n.forgot, a.explained = change.Forgot, change.Kind == quota.Exhausted
+	a.ofPart = rep.Parts && change.Kind.Refused()
 	if explained := a.explained && !a.Hints.Guessed; belied && !explained && change.Kind != quota.ByChance {
 		l.beliedLocked(r, a, rep.Wait, now, &n)
 	}
@@ -102,7 +103,7 @@ func (l *Core) reportUngated(r *Request, key *quota.Key, a *Answer) (n news) {
 
 // beliedLocked has limits that learn take that a request was refused after all: they took it for accepted, and its body says otherwise.
 func (l *Core) beliedLocked(r *Request, a *Answer, wait time.Duration, now meter.Instant, n *news) {
-	s := sides{asked: wait > 0}
+	s := sides{asked: wait > 0, ofPart: a.ofPart}
 	for i := range a.Charges {
 		if c := &a.Charges[i]; c.Limit().Learns {
 			s.learned |= sideOf(c)
@@ -110,15 +111,15 @@ func (l *Core) beliedLocked(r *Request, a *Answer, wait time.Duration, now meter
 	}
 	for i := range a.Charges {
 		c := &a.Charges[i]
-		if !c.Limit().Learns || c.Outcome != 0 || s.owner(aimd.Throttled)&sideOf(c) == 0 || l.keptLocked(c.Bucket, now) != c.Bucket {
+		if !c.Limit().Learns || c.Outcome != 0 || s.seen(sideOf(c), aimd.Throttled) != aimd.Throttled || l.keptLocked(c.Bucket, now) != c.Bucket {
 			continue // of another bucket of the key, which has replaced this one, the request is none
 		}
 		m := c.Bucket.Meter.(learner)
 		m.Stand()
-		paused := m.HeldUntil()
+		before := heldUntil(m)
 		c.Paid = m.Belied(now, c.Paid, r.At, c.Cost, wait)
 		n.noteRetune(c.Bucket, m)
-		if pause := l.pausedLocked(c.Bucket, m, paused, a, now); pause > 0 {
+		if pause := l.pausedLocked(c.Bucket, m, before, a, now); pause > 0 {
 			l.heldLocked(c.Bucket, r.User)
 			n.holds = append(n.holds, held{bucket: c.Bucket, by: pause})
 		}

@@ -153,6 +153,9 @@ func (a *Account) Alone() bool {
 	return true
 }
 
+// isPart reports whether the server counts some of the requests of the account's keys separately.
+func (a *Account) isPart() bool { return a.group != nil && len(a.group.accounts) > 1 }
+
 // A State is what is known of one quota.
 type State struct {
 	Name, Unit  string

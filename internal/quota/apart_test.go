@@ -410,3 +410,26 @@ func TestAServerThatCountsAtRandom(t *testing.T) {
 		require.Empty(t, r.check(200*second), "seed %d", seed)
 	}
 }
+
+// Where the server counts some requests separately, no rate of all can be learned, so the accounts decide about refusals.
+func TestAnAccountDecidesAboutItsPart(t *testing.T) {
+	for _, parts := range []bool{false, true} {
+		r := NewRegistry(10, 1)
+		g := sent(r, at("h", 1), 0, 1)
+		for range 8 {
+			g.Account.lately.Add(0, 1)
+		}
+		if parts {
+			other := at("h", 2)
+			other.Apart = "another"
+			r.Gate(other, 0)
+		}
+		rep := Report{Reading: refusing(10 * time.Second).Read(second), Sent: second, Own: Own{Adaptive: true}}
+		r.Apply(g, &rep, second)
+		require.Equal(t, Refused, rep.Kind)
+		require.Equal(t, parts, rep.Parts)
+		require.Equal(t, !parts, rep.Own.Adaptive)
+		requireHeld(t, second, 10*time.Second, g.Account.Held())
+		require.Equal(t, parts, g.Account.pace.rate > 0)
+	}
+}

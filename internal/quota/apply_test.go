@@ -47,16 +47,18 @@ func TestWhatARefusalHolds(t *testing.T) {
 		unheard       bool          // no accepted response has named its quota, so that it explains nothing
 		late          Scope
 	}{
-		"for a wait":                         {hints: refusing(10 * time.Second), account: 10 * time.Second, late: OfAccount},
-		"for no known wait":                  {hints: refusing(0), account: time.Second, late: OfAccount},
-		"for a wait that a limit learns of":  {hints: refusing(10 * time.Second), own: Own{Adaptive: true}},
-		"for no known wait, with slots":      {hints: refusing(0), own: Own{Slots: true}},
-		"for a wait, with slots":             {hints: refusing(10 * time.Second), own: Own{Slots: true}, account: 10 * time.Second, late: OfAccount},
-		"with an empty quota":                {hints: refusing(0, empty), account: time.Second, unheard: true, late: OfAccount},
-		"with an empty quota and a wait":     {hints: refusing(10*time.Second, empty), quota: 10 * time.Second, late: OfAccount},
-		"with an empty quota, for a learner": {hints: refusing(10*time.Second, empty), own: Own{Adaptive: true}}, // it may be no window
+		"for a wait":                        {hints: refusing(10 * time.Second), account: 10 * time.Second, late: OfAccount},
+		"for no known wait":                 {hints: refusing(0), account: time.Second, late: OfAccount},
+		"for a wait that a limit learns of": {hints: refusing(10 * time.Second), own: Own{Adaptive: true}, account: 10 * time.Second, late: OfAccount},
+		"for no known wait, with slots":     {hints: refusing(0), own: Own{Slots: true}},
+		"for a wait, with slots":            {hints: refusing(10 * time.Second), own: Own{Slots: true}, account: 10 * time.Second, late: OfAccount},
+		"with an empty quota":               {hints: refusing(0, empty), account: time.Second, unheard: true, late: OfAccount},
+		"with an empty quota and a wait":    {hints: refusing(10*time.Second, empty), quota: 10 * time.Second, late: OfAccount},
+		"with an empty quota, for a learner": { // it may be no window
+			hints: refusing(10*time.Second, empty), own: Own{Adaptive: true}, account: 10 * time.Second, unheard: true, late: OfAccount,
+		},
 		"with an empty quota that it does not name, for a learner": {
-			hints: refusing(10*time.Second, until(Unnamed, 0, time.Minute)), own: Own{Adaptive: true},
+			hints: refusing(10*time.Second, until(Unnamed, 0, time.Minute)), own: Own{Adaptive: true}, account: 10 * time.Second, unheard: true, late: OfAccount,
 		},
 		"with an empty quota that it does not name": {
 			hints: refusing(10*time.Second, until(Unnamed, 0, time.Minute)), account: 10 * time.Second, unheard: true, late: OfAccount,

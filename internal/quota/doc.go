@@ -48,7 +48,8 @@
 // is no rate. Departures order the responses for the window and the flow. The window's end moves by its lateness, and the retry waits for
 // it. A row of refusals remembers for how long, and after how many requests, the server was closed, and whether as many are refused at any rate:
 // then [Gate.Judge] says so, and no refusal lowers a rate, here or in a limit in a unit of the server. Where a limit of the client learns a
-// rate, that is not tested. Nothing else has a memory of what was accepted or refused.
+// rate, that is not tested, and there is no pace: the limit learns from the wait, and the account keeps it. But of parts that are counted
+// separately there is no common rate, so their accounts decide. Nothing else has a memory of what was accepted or refused.
 package quota
 
 import "time"

@@ -187,6 +187,9 @@ func (g *Gate) Judge(rep *Report, now meter.Instant) {
 	if h == nil {
 		h = new(Hints)
 	}
+	if rep.Own.Adaptive && a.isPart() {
+		rep.Own.Adaptive, rep.Parts = false, true
+	}
 	if h.After == nil {
 		a.cover(&rep.Own)
 	}
@@ -363,14 +366,11 @@ func (g *Gate) refuse(rep *Report, now meter.Instant) (lifted bool) {
 	a.lately.Add(rep.Sent, 0) // a rest before it is none after which nothing was accepted
 	r := refusal{at: now, sent: rep.Sent, wait: int64(rep.Wait), kind: rep.Kind, bare: h.Bare, host: h.Host, all: h.Global}
 	switch {
-	case r.kind == ByChance:
+	case r.kind == ByChance, rep.Own.Adaptive && r.kind == Refused: // of the rate, nothing is learned here
 		if r.wait > 0 {
 			a.holdFor(&r, r.wait)
 		}
 	case h.Explained:
-	case h.Host && r.wait > 0 && rep.Own.Adaptive:
-		a.holdHost(now, r.wait)
-	case rep.Own.Adaptive && r.kind == Refused: // decides about it
 	case r.kind == Exhausted && rep.named && r.wait > 0 && !h.Global:
 		a.holdQuotas(rep.claims, now+min(r.wait, longestHold))
 		if h.After != nil {

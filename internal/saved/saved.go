@@ -50,7 +50,7 @@ type Learned struct {
 	Latency  float64 `json:"latency,omitzero"`   // mean of the idle server, in seconds
 	DearHold float64 `json:"dear_hold,omitzero"` // seconds for which the rate does not grow after an expensive rejection
 
-	Paused time.Duration `json:"paused,omitzero"` // for how long yet a server has asked to stay away, of an Adaptive limit
+	Paused time.Duration `json:"paused,omitzero"` // for how long yet a server has asked to stay away, of an Adaptive limit; it is only read, because Servers have it
 }
 
 // A Reported is what was learned of a ServerQuota, in tokens as requests were estimated to cost.

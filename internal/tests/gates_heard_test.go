@@ -209,14 +209,14 @@ func TestAHoldEventSaysForHowLong(t *testing.T) {
 		_, err := tr.RoundTrip(get(t, t.Context(), "http://h/"))
 		require.NoError(t, err)
 		require.NotEmpty(t, holds)
-		require.Equal(t, throttle.SourceAdaptive, holds[0].Source)
+		require.Equal(t, throttle.SourceServer, holds[0].Source, "the limit learns a rate of it, and no more")
 		require.InDelta(t, time.Minute, holds[0].For, float64(time.Second), "a minute and jitter")
-		require.EqualValues(t, 1, tr.Limiter().Stats().Holds.Adaptive)
-		require.EqualValues(t, 1, tr.Stats().Holds.Adaptive)
+		require.Equal(t, throttle.HoldCounts{Server: 1}, tr.Limiter().Stats().Holds)
+		require.Equal(t, throttle.HoldCounts{Server: 1}, tr.Stats().Holds)
 	})
 }
 
-func TestReleaseServerEndsThePauseOfAnAdaptiveLimit(t *testing.T) {
+func TestForgetServerEndsTheHoldBesideAnAdaptiveLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		status, header := 429, http.Header{"Retry-After": {"3600"}}
 		base := roundTripper(func(r *http.Request) (*http.Response, error) {
@@ -232,13 +232,16 @@ func TestReleaseServerEndsThePauseOfAnAdaptiveLimit(t *testing.T) {
 		send := func() error { _, err := tr.RoundTrip(get(t, t.Context(), "http://h/")); return err }
 		require.NoError(t, send())
 		require.Len(t, holds, 1)
-		require.Equal(t, []any{throttle.SourceAdaptive, "h", t.Context()}, []any{holds[0].Source, holds[0].Key, holds[0].Context})
+		require.Equal(t, []any{throttle.SourceServer, "h", t.Context()}, []any{holds[0].Source, holds[0].Key, holds[0].Context})
 		require.Len(t, retunes, 1)
 		require.Equal(t, []any{throttle.CauseThrottled, t.Context()}, []any{retunes[0].Reason, retunes[0].Context})
 		s := l.Limits()[0]
-		require.EqualValues(t, []uint64{1, 1, 1}, []uint64{s.Retunes[throttle.CauseThrottled], s.Retunes.Total(), s.Holds})
+		require.EqualValues(t, []uint64{1, 1, 0}, []uint64{s.Retunes[throttle.CauseThrottled], s.Retunes.Total(), s.Holds})
+		require.Zero(t, s.HeldUntil)
+		s = l.Limits()[1]
+		require.EqualValues(t, 1, s.Holds)
 		require.Greater(t, time.Until(s.HeldUntil), time.Hour-1)
-		require.EqualValues(t, 1, l.Stats().Holds.Adaptive)
+		require.Equal(t, throttle.HoldCounts{Server: 1}, l.Stats().Holds)
 		b, ok := l.Bucket("adaptive", "h")
 		require.True(t, ok)
 		require.Equal(t, "paused", b.Learned.Mode)
@@ -250,6 +253,6 @@ func TestReleaseServerEndsThePauseOfAnAdaptiveLimit(t *testing.T) {
 		l.ForgetServer("h")
 		status, header = 200, nil
 		require.NoError(t, send())
-		require.Zero(t, l.Limits()[0].HeldUntil)
+		require.Zero(t, l.Limits()[1].HeldUntil)
 	})
 }

@@ -73,6 +73,7 @@ func (s *service) RoundTrip(q *http.Request) (*http.Response, error) {
 func TestAReportThatIsNotReadyStopsNothingElse(t *testing.T) {
 	for name, opts := range map[string][]throttle.Option{
 		"default": nil, "own limit": {throttle.WithLimit(throttle.Quota(20, time.Second))}, "by route": {throttle.WithKey(throttle.ByRoute("/exports/", "/"))},
+		"learned": {throttle.WithAdaptive()}, "both learned": {throttle.WithAdaptive(), throttle.WithAdaptiveInFlight()},
 	} {
 		for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
 			for every := 30 * time.Second; every <= 32*time.Second; every += time.Second {

@@ -425,11 +425,7 @@ func TestARequestEndsOnceWhateverPanics(t *testing.T) {
 			resp, answers = answers[0], answers[1:]
 			return resp
 		})
-		hook := throttle.WithHooks(throttle.Hooks{OnHold: func(e throttle.HoldEvent) {
-			if e.Source == throttle.SourceAdaptive { // of the report of the outcome
-				panic("hold")
-			}
-		}})
+		hook := throttle.WithHooks(throttle.Hooks{OnRetune: func(throttle.RetuneEvent) { panic("retune") }}) // of the report of the outcome
 		tr := transportTo(t, base, hook, throttle.WithLimit(throttle.Adaptive(throttle.AIMD{}, throttle.Classify(
 			func(resp *http.Response, _ error) throttle.Outcome {
 				switch {
@@ -443,7 +439,7 @@ func TestARequestEndsOnceWhateverPanics(t *testing.T) {
 		require.PanicsWithValue(t, "classify", func() { _, _ = tr.RoundTrip(request(t.Context())) })
 		_, err := tr.RoundTrip(request(t.Context()))
 		require.NoError(t, err)
-		require.PanicsWithValue(t, "hold", func() { _, _ = tr.RoundTrip(request(t.Context())) })
+		require.PanicsWithValue(t, "retune", func() { _, _ = tr.RoundTrip(request(t.Context())) })
 		require.NoError(t, tr.Shutdown(t.Context()))
 	})
 }
@@ -456,11 +452,7 @@ func TestARequestEndsWhenTwoFunctionsPanic(t *testing.T) {
 			resp, answers = answers[0], answers[1:]
 			return resp
 		})
-		hook := throttle.WithHooks(throttle.Hooks{OnHold: func(e throttle.HoldEvent) {
-			if e.Source == throttle.SourceAdaptive {
-				panic("hold")
-			}
-		}})
+		hook := throttle.WithHooks(throttle.Hooks{OnRetune: func(throttle.RetuneEvent) { panic("retune") }})
 		classify := throttle.Classify(func(resp *http.Response, _ error) throttle.Outcome {
 			if resp.StatusCode == 429 {
 				panic("classify")
@@ -470,7 +462,7 @@ func TestARequestEndsWhenTwoFunctionsPanic(t *testing.T) {
 		tr := transportTo(t, base, hook, throttle.WithLimit(throttle.Adaptive(throttle.AIMD{}), throttle.AdaptiveInFlight(throttle.Concurrency{}, classify)))
 		_, err := tr.RoundTrip(request(t.Context()))
 		require.NoError(t, err)
-		require.PanicsWithValue(t, "hold", func() { _, _ = tr.RoundTrip(request(t.Context())) })
+		require.PanicsWithValue(t, "retune", func() { _, _ = tr.RoundTrip(request(t.Context())) })
 		require.NoError(t, tr.Shutdown(t.Context()))
 	})
 }

@@ -135,9 +135,9 @@ func TestARejectionSaysWhatOfAServerStopsRequests(t *testing.T) {
 			[]throttle.Option{throttle.WithServerHints(headers.OpenAI)}, 3,
 			"; the server's quota tokens: 0 of 100 left; the server refused a request with 429, 0s ago", untilOfQuota,
 		},
-		"a hold of a learned limit": {
+		"a hold beside a learned limit": {
 			refuses(5, 429, http.Header{"Retry-After": {"30"}}), []throttle.Option{throttle.WithAdaptive()}, 5,
-			"; the server refused a request with 429, 0s ago", func(l *throttle.Limiter) time.Time { return l.Limits()[0].HeldUntil },
+			"; the server refused a request with 429, 0s ago", func(l *throttle.Limiter) time.Time { return l.Limits()[1].HeldUntil },
 		},
 		"a hold of a shared limit": {
 			refuses(5, 429, http.Header{"Retry-After": {"30"}}),
