@@ -54,7 +54,7 @@ const (
 // back, no time has passed. Lease also forgets some of the states that have expired.
 func (b *Book) Lease(now time.Time, asks []Ask) []Lease {
 	at, most := now.UnixMicro(), 0
-	leases := b.decide(at, asks)
+	leases := b.decide(at, int64(now.Sub(time.UnixMicro(at))), asks)
 	for i := range asks {
 		most += 2 * len(asks[i].Parts) // more than the asks can add
 	}
@@ -62,25 +62,26 @@ func (b *Book) Lease(now time.Time, asks []Ask) []Lease {
 	return leases
 }
 
-func (b *Book) decide(now int64, asks []Ask) []Lease {
+func (b *Book) decide(now, ns int64, asks []Ask) []Lease {
 	leases := make([]Lease, len(asks))
 	for i := range asks {
 		if err := asks[i].Check(); err != nil {
 			leases[i].Err = err
 			continue
 		}
-		leases[i] = b.lease(now, asks[i].Parts)
+		leases[i] = b.lease(now, ns, asks[i].Parts)
 	}
 	return leases
 }
 
-func (b *Book) lease(now int64, parts []Part) Lease {
+func (b *Book) lease(now, ns int64, parts []Part) Lease {
 	calls, states := make([]Call, len(parts)), make([]state, len(parts))
 	for i := range parts {
 		c, err := NewCall(&parts[i])
 		if err != nil {
 			return Lease{Err: err}
 		}
+		c.ns = ns
 		calls[i] = c
 	}
 	leased, refused := make([]LeasedPart, len(parts)), false

@@ -3,6 +3,7 @@ package store
 import (
 	"math"
 	"slices"
+	"time"
 )
 
 // A bucketState is a token bucket, counted in [Units]. Its level is negative while it has promised tokens, or is in debt.
@@ -24,14 +25,14 @@ const maxPeaks = 15
 
 func newBucketState(c *Call, now int64) *bucketState {
 	return &bucketState{
-		header: newHeader(c, now), at: ceilDiv(now, c.Tick), level: c.Initial,
+		header: newHeader(c, now), at: c.after(now, c.Tick), level: c.Initial,
 		seq: now, filled: now, // IDs grow even if the state was lost, and older leases give nothing back
 	}
 }
 
 func (s *bucketState) advance(c *Call, now int64) {
 	s.visit(c, now)
-	s.flow(now)
+	s.flow(c, now)
 	for _, r := range c.Back {
 		s.giveBack(r.Lease, mulSat(r.Tokens, s.per))
 	}
@@ -39,7 +40,7 @@ func (s *bucketState) advance(c *Call, now int64) {
 		s.retune(c, now)
 	}
 	if s.level >= s.full {
-		s.level, s.at, s.debt = s.full, ceilDiv(now, s.tick), 0
+		s.level, s.at, s.debt = s.full, c.after(now, s.tick), 0
 	}
 	if c.Owe > 0 {
 		s.owe(c, now)
@@ -57,9 +58,9 @@ func (s *bucketState) owe(c *Call, now int64) {
 }
 
 // flow adds the tokens that came in until now. If the clock went back, no time has passed.
-func (s *bucketState) flow(now int64) {
+func (s *bucketState) flow(c *Call, now int64) {
 	ticks := now / s.tick
-	if until := ceilDiv(now, s.tick); until < s.at {
+	if until := c.after(now, s.tick); until < s.at {
 		s.at = until
 	}
 	if past := ticks - s.at; past > 0 {
@@ -69,9 +70,18 @@ func (s *bucketState) flow(now int64) {
 			s.at = ticks
 		} else {
 			s.level = max(s.level, s.full)
-			s.at = ceilDiv(now, s.tick)
+			s.at = c.after(now, s.tick)
 		}
 	}
+}
+
+// after returns the first tick that is no earlier than the call: a full bucket gets the next token a whole interval after one that is used
+// now.
+func (c *Call) after(now, tick int64) int64 {
+	if c.ns > 0 {
+		now++
+	}
+	return ceilDiv(now, tick)
 }
 
 // retune changes the rate and the burst to those of c. Earlier leases can give nothing back from then on.
@@ -172,7 +182,7 @@ func (s *bucketState) take(c *Call, tokens, now int64) LeasedPart {
 	p := LeasedPart{Tokens: tokens, AtOnce: min(tokens, max(0, s.level)/s.per)}
 	if p.AtOnce < tokens {
 		due := s.at + ceilDiv((p.AtOnce+1)*s.per-s.level, s.n)
-		p.Next = micros(max(0, due*s.tick-now))
+		p.Next = max(0, micros(due*s.tick-now)-time.Duration(c.ns)) // at the same instant for all processes
 	}
 	s.remember(now, mulSat(c.Due, s.per))
 	s.level -= tokens * s.per

@@ -91,7 +91,7 @@ func TestPartsAreGrantedInProportion(t *testing.T) {
 			b.Key = string(rune('a' + i))
 			ask.Parts = append(ask.Parts, Part{Budget: b, Want: 10 * int64(1+i%2)})
 		}
-		got := NewBook().decide(someTime, []Ask{ask})[0]
+		got := NewBook().decide(someTime, 0, []Ask{ask})[0]
 		require.NoError(t, got.Err)
 		least := math.Inf(1)
 		for i, p := range ask.Parts {

@@ -20,7 +20,7 @@ func newLessor(t *testing.T) *lessor { return &lessor{t, NewBook(), someTime} }
 
 func (l *lessor) ask(p Part) LeasedPart {
 	l.Helper()
-	got := l.book.decide(l.now, []Ask{{[]Part{p}}})[0]
+	got := l.book.decide(l.now, 0, []Ask{{[]Part{p}}})[0]
 	if got.Err != nil {
 		l.Fatal(got.Err)
 	}
@@ -50,6 +50,34 @@ func TestBucketFillsToTheUnit(t *testing.T) {
 	l.later(time.Microsecond)
 	if got := l.ask(p); got.Tokens != 1 {
 		t.Errorf("then: %+v", got)
+	}
+}
+
+// Processes ask at any instant, and not only at whole µs. Their tokens come as far apart as those of one process, at any time after the bucket
+// was full: a server that admits exactly this rate refuses a request that comes 1 ns earlier.
+func TestTokensOfAllProcessesAreTheWholeIntervalApart(t *testing.T) {
+	for _, n := range []int64{5, 8, 100} {
+		for seed := range uint64(20) {
+			r := rand.New(rand.NewPCG(seed, 0))
+			book, now := NewBook(), time.UnixMicro(someTime)
+			p := Part{Budget: bucket(n, time.Second, 1), Need: 1, Want: 1, Within: time.Second}
+			var last time.Time
+			for range 200 {
+				now = now.Add(time.Duration(r.Int64N(int64(2 * time.Second / time.Duration(n)))))
+				got := book.Lease(now, []Ask{{[]Part{p}}})[0].Parts[0]
+				if got.Tokens == 0 {
+					continue
+				}
+				due := now.Add(got.Next)
+				if d := due.Sub(last); d < time.Second/time.Duration(n) {
+					t.Fatalf("%d/s, seed %d: the token of %v comes %v after the one before", n, seed, due, d)
+				}
+				if got.AtOnce == 0 && due.Sub(last) > time.Second/time.Duration(n)+time.Microsecond {
+					t.Fatalf("%d/s, seed %d: the token of %v comes %v after the one before", n, seed, due, due.Sub(last))
+				}
+				last = due
+			}
+		}
 	}
 }
 
@@ -238,7 +266,7 @@ func TestWrongPartsAreSetupErrors(t *testing.T) {
 	} {
 		p := ok
 		change(&p)
-		if got := NewBook().decide(0, []Ask{{[]Part{p}}})[0]; !errors.Is(got.Err, ErrSetup) {
+		if got := NewBook().decide(0, 0, []Ask{{[]Part{p}}})[0]; !errors.Is(got.Err, ErrSetup) {
 			t.Errorf("%s: %v", name, got.Err)
 		}
 	}
@@ -254,7 +282,7 @@ func FuzzNumbersStayExact(f *testing.F) {
 			for range 4 {
 				p := Part{Budget: b, Need: need, Want: want, Ahead: ahead, Within: time.Duration(within), Horizon: time.Duration(within), Owe: owe,
 					Hold: time.Duration(ahead), Since: time.Duration(want)}
-				got := book.decide(now, []Ask{{[]Part{p}}})[0]
+				got := book.decide(now, 0, []Ask{{[]Part{p}}})[0]
 				if got.Err != nil {
 					return
 				}

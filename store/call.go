@@ -20,7 +20,8 @@ type Call struct {
 	Back                   []Return
 	Replace, Whole         bool
 
-	differs bool // Units are those of a stricter rule
+	ns      int64 // the call came so much later than the whole µs at which it is decided
+	differs bool  // Units are those of a stricter rule
 }
 
 // Check returns an error, in whose chain ErrSetup is, if the ask names a budget twice: each part alone could be granted, but not both.

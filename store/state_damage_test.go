@@ -54,7 +54,7 @@ func TestStatesAreMovedInAnyOrder(t *testing.T) {
 			for _, i := range r.Perm(len(someBudgets())) {
 				p := Part{Budget: someBudgets()[i], Need: r.Int64N(2), Want: 1 + r.Int64N(3), Holder: string(rune('a' + r.IntN(3)))}
 				asks := []Ask{{[]Part{p}}}
-				require.Equal(t, l.book.decide(l.now, asks), moved.decide(l.now, asks))
+				require.Equal(t, l.book.decide(l.now, 0, asks), moved.decide(l.now, 0, asks))
 			}
 		}
 	}
@@ -112,7 +112,7 @@ func TestADamagedStateGrantsNoMoreThanABudgetHas(t *testing.T) {
 				}
 				most := max(b.N, b.Burst)
 				for range 3 {
-					got := l.book.decide(l.now, []Ask{{[]Part{{Budget: b, Want: 2 * most, Holder: "z"}}}})[0]
+					got := l.book.decide(l.now, 0, []Ask{{[]Part{{Budget: b, Want: 2 * most, Holder: "z"}}}})[0]
 					require.NoError(t, got.Err)
 					p := got.Parts[0]
 					require.LessOrEqual(t, p.Tokens, most, "%s %s", b.Kind, text)
