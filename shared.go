@@ -67,7 +67,7 @@ const (
 // for all waiting requests together, and a little ahead ([LeaseAhead]), so most requests do not wait for the store. The store
 // never leases more than the limit allows. If the store may have tokens, a request waits for its response, for up to
 // [StoreTimeout], even if it may wait for less. [Limiter.Try] does not wait: it asks for the tokens, and a later Try may get
-// them. [Limiter.Hold] and a server's Retry-After hold the budgets for all processes.
+// them. [Limiter.Hold] and a server's Retry-After hold the budgets for all processes. A bucket does not fill meanwhile.
 //
 // If the store is unreachable, requests that may wait do so for up to [StoreGrace]; other requests are rejected with
 // [ReasonStore]. After that, [WithoutStore] decides: by default all requests are rejected. Tokens that the process has already

@@ -31,10 +31,14 @@ func newBucketState(c *Call, now int64) *bucketState {
 }
 
 func (s *bucketState) advance(c *Call, now int64) {
-	s.visit(c, now)
 	s.flow(c, now)
+	s.visit(c, now)
+	had := s.level
 	for _, r := range c.Back {
 		s.giveBack(r.Lease, mulSat(r.Tokens, s.per))
+	}
+	if now < s.hold {
+		s.level = min(s.level, max(had, s.per))
 	}
 	if s.govern(c, now) {
 		s.retune(c, now)
@@ -57,9 +61,14 @@ func (s *bucketState) owe(c *Call, now int64) {
 	s.level -= there + more
 }
 
-// flow adds the tokens that came in until now. If the clock went back, no time has passed.
+// flow adds the tokens that came in until now. If the clock went back, no time has passed. A bucket that was blocked has no more than it had
+// or one token afterwards, whatever was given back: a server that has refused a request gets the next ones one by one.
 func (s *bucketState) flow(c *Call, now int64) {
 	ticks := now / s.tick
+	if held := min(ticks, s.hold/s.tick) - s.at; held > 0 {
+		came := min(mulSat(held, s.n), max(0, s.per-s.level))
+		s.level, s.debt, s.at = s.level+came, max(0, s.debt-came), s.at+held
+	}
 	if until := c.after(now, s.tick); until < s.at {
 		s.at = until
 	}
@@ -208,7 +217,7 @@ func (s *bucketState) left(_ *Call, p *LeasedPart) {
 }
 
 func (s *bucketState) expires() int64 {
-	full := s.at
+	full := max(s.at, ceilDiv(s.hold, s.tick))
 	if s.level < s.full {
 		full += ceilDiv(s.full-s.level, s.n)
 	}

@@ -513,6 +513,56 @@ func TestAHoldBlocksEveryKind(t *testing.T) {
 	}
 }
 
+// A blocked bucket has no more afterwards than it had, or one token, whether processes ask meanwhile or not: then all processes together send
+// requests one by one to a server that has refused one. Tokens that were promised still come in.
+func TestAHoldLeavesNoBurst(t *testing.T) {
+	for _, c := range []struct{ had, want float64 }{{10, 10}, {3, 3}, {1, 1}, {0, 1}, {-2, 1}, {-50, -30}} {
+		for _, asks := range []int{0, 1, 7} {
+			l := newLessor(t)
+			p := Part{Budget: bucket(10, time.Second, 10)}
+			take := p
+			take.Owe = int64(10 - c.had)
+			take.Hold = 2 * time.Second
+			require.EqualValues(t, c.had, l.ask(take).Left)
+			for range asks {
+				l.later(2 * time.Second / 8)
+				require.LessOrEqual(t, l.ask(p).Left, c.want)
+			}
+			l.later(2*time.Second - time.Duration(asks)*2*time.Second/8)
+			require.EqualValues(t, c.want, l.ask(p).Left, "%v before, %d asks", c.had, asks)
+			l.later(100 * time.Millisecond)
+			require.EqualValues(t, min(10, c.want+1), l.ask(p).Left, "later: %v before, %d asks", c.had, asks)
+			l.later(time.Minute)
+			require.EqualValues(t, 10, l.ask(p).Left, "in the end")
+		}
+	}
+}
+
+// What comes back during a hold makes no burst either: promised tokens come in meanwhile, and processes give them back.
+func TestWhatComesBackDuringAHoldMakesNoBurst(t *testing.T) {
+	l := newLessor(t)
+	b := bucket(10, time.Second, 10)
+	l.ask(Part{Budget: b, Need: 10, Want: 10})
+	promised := l.ask(Part{Budget: b, Need: 4, Want: 4, Within: time.Second})
+	require.EqualValues(t, 4, promised.Tokens)
+	require.EqualValues(t, -4, l.ask(Part{Budget: b, Hold: time.Second}).Left)
+	l.later(900 * time.Millisecond)
+	require.EqualValues(t, 1, l.ask(Part{Budget: b, Back: []Return{{4, promised.ID}}}).Left)
+	l.later(100 * time.Millisecond)
+	require.EqualValues(t, 1, l.ask(Part{Budget: b}).Left)
+}
+
+// A bucket that was blocked is kept until it is full: a new one would have its burst.
+func TestABucketThatWasBlockedIsKeptUntilItIsFull(t *testing.T) {
+	l := newLessor(t)
+	b := bucket(10, time.Second, 10)
+	l.ask(Part{Budget: b, Want: 10})
+	l.ask(Part{Budget: b, Hold: 2 * time.Second})
+	require.Equal(t, time.UnixMicro(l.now).Add(4*time.Second), l.book.Until(&b), "2 s, at most one to fill, and one more")
+	l.later(2*time.Second + 899*time.Millisecond)
+	require.EqualValues(t, 9.99, l.ask(Part{Budget: b}).Left)
+}
+
 // Processes that ask at irregular times are counted, to one: what each has not reported yet is less than half a process.
 func TestProcessesThatAskIrregularlyAreCounted(t *testing.T) {
 	for _, n := range []int{1, 2, 5} {

@@ -42,10 +42,11 @@ func (b *Book) Status(of *Budget, now time.Time) (status BudgetState, ok bool) {
 	var h header
 	switch s := s.(type) {
 	case *bucketState:
+		then := *s
+		then.flow(&Call{}, at)
 		h = s.header
-		level := float64(s.level) + float64(max(0, at/s.tick-s.at))*float64(s.n)
 		status.PerSecond, status.Most = perSecond(s.rule), float64(s.full)/float64(s.per)
-		status.Left = min(float64(s.full), level) / float64(s.per)
+		status.Left = float64(then.level) / float64(s.per)
 	case *slidingState:
 		h = s.header
 		used := s.used
@@ -91,6 +92,7 @@ func (b *Book) Hold(of *Budget, now time.Time, d time.Duration) bool {
 	}
 	switch s := s.(type) {
 	case *bucketState:
+		s.flow(&Call{}, at)
 		s.hold = until
 	case *slidingState:
 		s.hold = until

@@ -95,7 +95,9 @@ type Part struct {
 
 	Back []Return      // leased tokens that were not used, or that were refunded
 	Owe  int64         // tokens used beyond the leased ones; the store charges them even if it goes into debt
-	Hold time.Duration // blocks the budget for all processes for this long; negative: ends every hold
+	// Hold blocks the budget for all processes for this long; negative: ends every hold. A Bucket has no more tokens afterwards than before,
+	// or one, because a server that has refused a request is to get the next ones one by one. A store may let it fill meanwhile.
+	Hold time.Duration
 
 	Replace bool // the rule of Budget applies from now on, even if a stricter one did: it was changed while the process runs
 

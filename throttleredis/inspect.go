@@ -200,6 +200,9 @@ func readState(b *BudgetState, state string, now int64) error {
 	switch store.Kind(b.Kind) {
 	case store.Bucket, store.Pace:
 		at, level := f[9], f[10]
+		if held := math.Floor(min(hold, float64(now))/tick) - at; held > 0 {
+			at, level = at+held, level+min(held*n, max(0, per-level))
+		}
 		b.Most = full / per
 		b.Left = min(full, level+max(0, math.Floor(float64(now)/tick)-at)*n) / per
 	case store.Sliding:

@@ -49,8 +49,13 @@ local function readBucket(key, p)
       if room == DEBT then peaks, debt = sub(peaks, 17), -owed end
     end
   end
-  busy, before, hold = visit(p, seen, busy, before, hold)
   local past, ticks = ceil(now / tick), floor(now / tick)
+  local held = min(ticks, floor(hold / tick)) - at
+  if held > 0 then -- it was blocked, and has no more than it had or one token afterwards
+    local came = min(held * n, max(0, per - level))
+    level, debt, at = level + came, max(0, debt - came), at + held
+  end
+  busy, before, hold = visit(p, seen, busy, before, hold)
   if past < at then at = past end -- the clock went back
   if ticks > at then
     local came = (ticks - at) * n
@@ -83,6 +88,7 @@ local function readBucket(key, p)
       local tokens, leased = unpack('<dd', p.back, i)
       giveBack(leased, tokens)
     end
+    if hold > now then s.level = min(s.level, max(level, per)) end
   end
   if govern(s, p) then
     local function rescale(level, from, to)
@@ -127,7 +133,7 @@ local function writeBucket(key, s, p, tokens)
     s.level = s.level - tokens * s.per
     id = when(s, min(p.due * s.per, floor(p.budget.horizon / 2)))
   end
-  local full = s.at
+  local full = max(s.at, ceil(s.hold / s.tick))
   if s.level < s.full then full = full + ceil((s.full - s.level) / s.n) end
   local state = pack(STATE, FORMAT, now, s.busy, s.before, s.hold, s.confirmed, s.tick, s.n, s.per, s.full, s.at, s.level, s.seq, s.filled)
   if s.debt > 0 then state = state .. pack('<dd', -s.debt, DEBT) end
