@@ -93,8 +93,8 @@ type Part struct {
 	// beyond its Need, each ask gets at most half of what is left of it.
 	Horizon, Within time.Duration
 
-	Back []Return      // leased tokens that were not used, or that were refunded
-	Owe  int64         // tokens used beyond the leased ones; the store charges them even if it goes into debt
+	Back []Return // leased tokens that were not used, or that were refunded
+	Owe  int64    // tokens used beyond the leased ones; the store charges them even if it goes into debt
 	// Hold blocks the budget for all processes for this long; negative: ends every hold. A Bucket has no more tokens afterwards than before,
 	// or one, because a server that has refused a request is to get the next ones one by one. A store may let it fill meanwhile.
 	Hold time.Duration
