@@ -7,8 +7,6 @@ import (
 	"strings"
 
 	"github.com/httpthrottle/throttle/internal/pattern"
-	"github.com/httpthrottle/throttle/internal/quota"
-	"github.com/httpthrottle/throttle/internal/traits"
 )
 
 // A KeyFunc returns the key by which a request is counted: each limit has a bucket for each key. It must not change the request
@@ -87,14 +85,6 @@ func ByRoute(patterns ...string) KeyFunc {
 	return func(r *http.Request) string {
 		key, _ := matcher.Match(r)
 		return key
-	}
-}
-
-// kindOf sets what requests have in common that a client sends for one purpose.
-func (t *Transport) kindOf(req *http.Request, k *quota.Key, withModel bool) {
-	if req.URL != nil {
-		traits.Describe(k, req, t.limiter.seed, withModel)
-		k.Apart = traits.Parts(req, t.hints.Parts(k.Host))
 	}
 }
 

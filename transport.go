@@ -469,6 +469,14 @@ func (t *Transport) gateOf(c *call) *quota.Key {
 	return g
 }
 
+// kindOf sets what requests have in common that a client sends for one purpose.
+func (t *Transport) kindOf(req *http.Request, k *quota.Key, withModel bool) {
+	if req.URL != nil {
+		traits.Describe(k, req, t.limiter.seed, withModel)
+		k.Apart = traits.Parts(req, t.hints.Parts(k.Host))
+	}
+}
+
 // costOf returns the cost of a request in a limit.
 func (p *policy) costOf(o *overrides, req *http.Request, shared int64) int64 {
 	if cost, ok := o.costFor(p.rule.Name); ok {
