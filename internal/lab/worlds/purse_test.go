@@ -203,8 +203,12 @@ func (p *purse) check(fleet, alone spent) (faults []string) {
 	// A fleet may have sent more before its debts are known, and then pays them, so that the least is that of all the time.
 	all, _, _ := p.used(fleet, 0)
 	want, _, _ := p.used(alone, 0)
+	margin := .06
+	if p.windows() && p.per > time.Hour { // what is left of the only window may be less than any next request costs
+		margin += float64(p.high-1) / float64(p.n)
+	}
 	wants := float64(p.processes*p.callers) / (p.take + 4*p.away).Seconds() * p.mean()
-	if p.truth >= 1 && wants > 2*p.rate() && all < min(1, want)-.06 {
+	if p.truth >= 1 && wants > 2*p.rate() && all < min(1, want)-margin {
 		fault("use: %.3f in all, and %.3f by one process", all, want)
 	}
 	used, jain, requests := p.used(fleet, fleet.warm)
