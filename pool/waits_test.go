@@ -252,7 +252,7 @@ func (w *waitWorld) check(x *probe) {
 func TestWhatAPoolSaysOfWaitsIsTrue(t *testing.T) {
 	from, to := uint64(0), uint64(40)
 	if !testing.Short() {
-		to = 600 // slow: 600 worlds
+		to = 1500 // slow: 1,500 worlds
 	}
 	if *oneWorld >= 0 {
 		from, to = uint64(*oneWorld), uint64(*oneWorld)+1
