@@ -64,8 +64,8 @@ func TestWaitsOfSettledCostsAreSaidWhenTheyAreKnown(t *testing.T) {
 				w, ok := receipt.Waiting()
 				require.True(t, ok)
 				if at < time.Second { // no response has come
-					assert.EqualValues(t, math.MaxInt64, f.Done())
-					assert.EqualValues(t, math.MaxInt64, r.Wait)
+					assert.Equal(t, time.Duration(math.MaxInt64), f.Done())
+					assert.Equal(t, time.Duration(math.MaxInt64), r.Wait)
 					assert.Empty(t, resp.Header.Get("Retry-After"))
 					assert.Contains(t, r.Error(), "not known")
 					assert.Zero(t, w.Due)

@@ -71,7 +71,7 @@ func TestEachKindAnswersEachQuestion(t *testing.T) {
 				require.True(t, f.Least)
 			}
 			if slices.Contains(slots, kind) {
-				require.EqualValues(t, math.MaxInt64, f.Done(), "no request has ended")
+				require.Equal(t, time.Duration(math.MaxInt64), f.Done(), "no request has ended")
 			}
 		})
 		inBubble(t, kind+"/rejection", func(t *testing.T) {
