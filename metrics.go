@@ -306,7 +306,7 @@ func (o *observer) rejects(ctx context.Context, r *Rejection, waited time.Durati
 	}
 	o.line(ctx, slog.LevelWarn, int(r.Reason), "throttle: request rejected",
 		slog.String("reason", r.Reason.String()), slog.String("limit", r.Limit), slog.String("key", r.Key),
-		slog.Int64("cost", r.Cost), durationAttr("wait", r.Wait), slog.Bool("dry_run", o.dry))
+		slog.Int64("cost", r.Cost), r.waitAttr(), slog.Bool("dry_run", o.dry))
 }
 
 // waits calls the hook and the logger for a request that begins to wait.

@@ -140,7 +140,7 @@ func (r *Rejection) appendCause(b []byte) []byte {
 	return b
 }
 
-// String returns the same as [Rejection.Error], for a Rejection that is not a pointer, and so is no error.
+// String returns the same as [Rejection.Error]. A Rejection is an error only as a pointer; fmt prints one that is a value by String.
 func (r Rejection) String() string { return r.Error() }
 
 // appendText appends what Error returns. Waits are rounded up for people, and bounds down.
@@ -338,7 +338,7 @@ func (r *Rejection) onlyError() bool {
 }
 
 // MarshalJSON returns an object with reason (its [Reason.Label]), limit, key, cost, wait and max_wait. Durations are in seconds;
-// a wait is null if the request could never be sent.
+// a wait is null if the request could never be sent, or if it is not known when.
 func (r Rejection) MarshalJSON() ([]byte, error) {
 	b := appendJSONString(append(make([]byte, 0, 160), `{"reason":`...), []byte(r.Reason.Label()))
 	b = appendJSONString(append(b, `,"limit":`...), []byte(r.Limit))
@@ -357,15 +357,18 @@ func (r Rejection) MarshalJSON() ([]byte, error) {
 // LogValue returns a group with the attributes reason, limit, key, cost and wait.
 func (r Rejection) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("reason", r.Reason.Label()), slog.String("limit", r.Limit), slog.String("key", r.Key),
-		slog.Int64("cost", r.Cost), durationAttr("wait", r.Wait))
+		slog.Int64("cost", r.Cost), r.waitAttr())
 }
 
-// durationAttr returns an attribute that says never for a wait without an end.
-func durationAttr(name string, d time.Duration) slog.Attr {
-	if d == math.MaxInt64 {
-		return slog.String(name, "never")
+// waitAttr returns the attribute wait, and keeps "never" and "not known" apart.
+func (r *Rejection) waitAttr() slog.Attr {
+	switch {
+	case r.Wait < math.MaxInt64:
+		return slog.Duration("wait", r.Wait)
+	case r.Reason == ReasonCost || r.Reason == ReasonShutdown:
+		return slog.String("wait", "never")
 	}
-	return slog.Duration(name, d)
+	return slog.String("wait", "not known")
 }
 
 // appendJSONString appends a text as a string of JSON. What is not UTF-8 becomes U+FFFD, as in encoding/json.

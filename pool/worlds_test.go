@@ -284,8 +284,9 @@ func (w *world) play(t *testing.T) (faults []string) {
 		})
 	}
 	last := w.requests[len(w.requests)-1].at
-	stop := make(chan struct{})
+	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
+		defer close(stopped)
 		for {
 			select {
 			case <-stop:
@@ -306,6 +307,7 @@ func (w *world) play(t *testing.T) (faults []string) {
 	}
 	all.Wait()
 	close(stop)
+	<-stopped // only one goroutine of a bubble may call Wait
 	synctest.Wait()
 	w.check(p, members, ends, results, when, fault)
 	return faults

@@ -23,8 +23,8 @@ import (
 
 // Times depend on the machine and on what else it does, and so drift by a tenth without a notice. The number of instructions that a
 // request takes, beyond those of the base, does not: a process is stepped through a request, one instruction after the other. If a change
-// is worth more of them, raise the bound. Fewer lower it: each is a seventh above what was counted, because on a busy machine
-// a stepped request takes so long that more is due in it.
+// is worth more of them, raise the bound. Fewer lower it. A bound has room of a seventh to a fifth above what was counted, because on a busy
+// machine a stepped request takes so long that more is due in it.
 //
 // Where the machine does not allow a process to trace its child, the test says so.
 func TestInstructionsOfARequestThatNeedNotWait(t *testing.T) { // slow: it steps processes

@@ -68,6 +68,7 @@ func TestWaitsOfSettledCostsAreSaidWhenTheyAreKnown(t *testing.T) {
 					assert.Equal(t, time.Duration(math.MaxInt64), r.Wait)
 					assert.Empty(t, resp.Header.Get("Retry-After"))
 					assert.Contains(t, r.Error(), "not known")
+					assert.Contains(t, r.LogValue().String(), "wait=not known")
 					assert.Zero(t, w.Due)
 					continue
 				}

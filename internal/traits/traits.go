@@ -17,7 +17,8 @@ import (
 // credentials are the headers that have the credential of a client, the most usual ones first.
 var credentials = [...]string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Private-Token"}
 
-// Describe sets what requests have in common that a client sends for one purpose, but for their parts: the URL of the request is not nil.
+// Describe sets what the requests of a client for one purpose have in common: family, method, credential and traits, but not Apart. The
+// request must have a URL.
 func Describe(k *quota.Key, req *http.Request, seed maphash.Seed, withModel bool) {
 	k.Family = hashOf(familyOf(req.URL.Path))
 	if req.Method != "" && req.Method != http.MethodGet {

@@ -15,17 +15,29 @@ import (
 )
 
 func main() {
+	names, folders, err := find(os.Args[1:])
+	if err != nil {
+		log.Fatal(err)
+	}
+	if len(names) == 0 {
+		log.Fatal("no test of these folders asks testing.Short")
+	}
+	fmt.Printf("-run ^(%s)$ %s\n", strings.Join(names, "|"), strings.Join(folders, " "))
+}
+
+// find returns the names of the tests, and their folders.
+func find(in []string) (names, folders []string, err error) {
 	calls := map[string][]string{} // by folder or package, and name, of a function: what it calls
 	testsOf := map[string][]string{}
-	for _, folder := range os.Args[1:] {
+	for _, folder := range in {
 		files, err := filepath.Glob(filepath.Join(folder, "*.go"))
 		if err != nil {
-			log.Fatal(err)
+			return nil, nil, err
 		}
 		for _, name := range files {
 			file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
 			if err != nil {
-				log.Fatal(err)
+				return nil, nil, err
 			}
 			for _, d := range file.Decls {
 				if f, ok := d.(*ast.FuncDecl); ok {
@@ -33,7 +45,7 @@ func main() {
 					calls[caller] = append(calls[caller], called(folder, f)...)
 					calls[file.Name.Name+"."+f.Name.Name] = []string{caller}
 					if strings.HasSuffix(name, "_test.go") && strings.HasPrefix(f.Name.Name, "Test") {
-						testsOf[folder] = append(testsOf[folder], caller)
+						testsOf[folder] = append(testsOf[folder], f.Name.Name)
 					}
 				}
 			}
@@ -48,16 +60,13 @@ func main() {
 			}
 		}
 	}
-	var names, folders []string
-	for _, folder := range os.Args[1:] {
-		if tests := slices.DeleteFunc(testsOf[folder], func(t string) bool { return !asks[t] }); len(tests) > 0 {
-			folders = append(folders, folder)
-			for _, t := range tests {
-				names = append(names, strings.TrimPrefix(t, folder+"."))
-			}
+	for _, folder := range in {
+		tests := slices.DeleteFunc(testsOf[folder], func(t string) bool { return !asks[folder+"."+t] })
+		if len(tests) > 0 {
+			names, folders = append(names, tests...), append(folders, folder)
 		}
 	}
-	fmt.Printf("-run ^(%s)$ %s\n", strings.Join(names, "|"), strings.Join(folders, " "))
+	return names, folders, nil
 }
 
 // called is what f, a function in a folder, calls or passes on.

@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whoever is called at night sees without scrolling, on a laptop and on a telephone, which limit stops how many requests, whose they are, for how
-// long, and what ends it where something does.
+// The headline fits a laptop and a telephone without scrolling. It says which limit stops how many requests, at which server, for how long,
+// and what ends it.
 func TestTheHeadlineIsWhatToKnowAtNight(t *testing.T) { // slow: a browser, in real time
 	limiters := make(map[string]*throttle.Limiter)
 	for i := range 8 {
