@@ -21,7 +21,7 @@ func someBudgets() []Budget {
 }
 
 // A Book that gets each state from another one, as a store does that keeps them in a database, decides as one that keeps them itself.
-func TestSavedStatesDecideAsKeptOnes(t *testing.T) {
+func TestSavedStatesDecideAsKeptOnes(t *testing.T) { // slow: histories of every kind
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 9))
 		now, kept, saved := someTime, NewBook(), make(map[account][]byte)

@@ -112,7 +112,7 @@ func TestRegisterReportsWhatIsWrong(t *testing.T) {
 }
 
 // However many keys there are, and whatever they are, the series are those of the limits.
-func TestSeriesAreBoundedByLimits(t *testing.T) {
+func TestSeriesAreBoundedByLimits(t *testing.T) { // slow: thousands of series
 	l, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(10, time.Hour), throttle.SlidingWindow(10, time.Hour), throttle.InFlight(9), throttle.Adaptive(throttle.AIMD{})))
 	require.NoError(t, err)
 	c := throttleprom.NewCollector(l, "x")

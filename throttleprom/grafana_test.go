@@ -189,7 +189,7 @@ var alerts = map[string]struct {
 		series{`throttle_rate_per_second{limiter="l", limit="a"}`: "100x1450 51x200"}},
 }
 
-func TestEachAlertFiresAndStaysSilent(t *testing.T) {
+func TestEachAlertFiresAndStaysSilent(t *testing.T) { // slow: promtool, once for each alert
 	known := make(map[string]bool)
 	for _, g := range readRules(t).Groups {
 		for _, r := range g.Rules {

@@ -37,7 +37,7 @@ func rowOf(t *testing.T, out, name string) row {
 }
 
 // The whole of it in the time of a bubble, which nothing disturbs. There is a leak if the bubble does not end.
-func TestEachLimitIsFound(t *testing.T) {
+func TestEachLimitIsFound(t *testing.T) { // slow: minutes of a program
 	t.Parallel()
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -40,7 +40,7 @@ func rowOf(t *testing.T, out, name string) row {
 }
 
 // The whole of it in the time of a bubble, which nothing disturbs. There is a leak if the bubble does not end.
-func TestNothingIsRefusedAndLittleUnused(t *testing.T) {
+func TestNothingIsRefusedAndLittleUnused(t *testing.T) { // slow: minutes of a program
 	t.Parallel()
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -55,7 +55,7 @@ func TestTwoSharedLimitsOfAFarStoreAreUsed(t *testing.T) {
 
 // A process had tokens of one sliding window left over and asked for those of the other. When these came, the ones that were left over were
 // void, so that it asked for them again, and so on: it sent a twentieth of what it could.
-func TestTwoSharedSlidingWindowsOfAFarStoreAreUsed(t *testing.T) {
+func TestTwoSharedSlidingWindowsOfAFarStoreAreUsed(t *testing.T) { // slow: fleets for minutes
 	for name, c := range map[string]struct {
 		processes int
 		away      time.Duration

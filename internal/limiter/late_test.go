@@ -68,7 +68,7 @@ func TestNothingThatEndsIsUsedLate(t *testing.T) { // slow: every kind of limit 
 	beside := append(slices.Clone(names), "hints")
 	rounds, steps := uint64(1), 100_000/(len(names)*len(beside))+1
 	if !testing.Short() {
-		rounds = 10
+		rounds = 4
 	}
 	var all lateTally
 	for seed := range rounds {

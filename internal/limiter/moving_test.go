@@ -54,13 +54,13 @@ func sleepIn(ctx context.Context, d time.Duration) error {
 
 // A store moves to distances within and beyond the documented one, in any order. It is reached again within 2 s, or within 2 s of when
 // calls that were sent to a place without a response return.
-func TestAStoreThatMovesIsReachedAgain(t *testing.T) { // slow: 64 callers for minutes, in 12 worlds
+func TestAStoreThatMovesIsReachedAgain(t *testing.T) { // slow: 64 callers for minutes, in 8 worlds
 	const rate = 100
 	within := []time.Duration{ms, 100 * ms, 240 * ms, 260 * ms, 400 * ms, 490 * ms} // round trips
 	beyond := []time.Duration{600 * ms, 1100 * ms, 1900 * ms, time.Hour}
-	seeds := uint64(3)
+	seeds := uint64(2)
 	if !testing.Short() {
-		seeds = 6
+		seeds = 4
 	}
 	for _, wait := range []time.Duration{300 * ms, 20 * time.Second} {
 		for seed := range seeds {

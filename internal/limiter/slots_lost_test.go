@@ -78,10 +78,10 @@ func drawLost(r *rand.Rand) lostWorld {
 
 // Requests that were in flight when the store came back, with another state or the old one, do not count: they may last as long as they
 // like.
-func TestSlotsOfALostStateAreNotGrantedTwice(t *testing.T) { // slow: minutes of fleets, in 30 worlds
-	worlds := uint64(30)
+func TestSlotsOfALostStateAreNotGrantedTwice(t *testing.T) { // slow: minutes of fleets, in 15 worlds
+	worlds := uint64(15)
 	if testing.Short() {
-		worlds = 12
+		worlds = 5
 	}
 	for seed := range worlds {
 		r := rand.New(rand.NewPCG(seed, 5))

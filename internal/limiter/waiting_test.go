@@ -12,7 +12,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/bucket"
 )
 
-func TestCancelledRequestsCostNoThroughput(t *testing.T) {
+func TestCancelledRequestsCostNoThroughput(t *testing.T) { // slow: thousands of requests that end while they wait
 	synctest.Test(t, func(t *testing.T) {
 		const n = 10_000
 		l := drive(t, empty(1000, withBurst(1)))

@@ -11,7 +11,7 @@ import (
 // If nothing changes, no request is granted before the instant that was planned for it, whatever points, gates and callers there
 // are: a later instant would have it rejected although it would have been in time.
 func TestNoRequestIsGrantedBeforeItsPlan(t *testing.T) {
-	forSeeds(t, 1000, runPlans)
+	forSeeds(t, 400, runPlans)
 }
 
 func runPlans(t *testing.T, r *rand.Rand) {
@@ -54,7 +54,7 @@ func (x *several) crowd() {
 // As long as requests come in order, and only the last leaves, the bounds of a queue are as late as they can be: so no search
 // visits a request that has time to spare.
 func TestBoundsAreTight(t *testing.T) {
-	forSeeds(t, 1000, func(t *testing.T, r *rand.Rand) {
+	forSeeds(t, 400, func(t *testing.T, r *rand.Rand) {
 		x := &world{TB: t}
 		p := x.point(&fake{kind: kind(r.IntN(3)), step: 1 + r.Int64N(int64(200*ms)), most: 9, held: 1000 * second})
 		var all []*Waiter

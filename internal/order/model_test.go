@@ -220,10 +220,10 @@ func runModel(t testing.TB, r *rand.Rand, fair bool, steps int) {
 	require.Nil(t, x.p.turns)
 }
 
-// forSeeds runs a test with many seeds, fewer of them in short runs.
+// forSeeds runs a test with n seeds, fewer of them in short runs.
 func forSeeds(t *testing.T, n int, run func(t *testing.T, r *rand.Rand)) {
 	if testing.Short() {
-		n /= 10
+		n /= 4
 	}
 	for seed := range n {
 		t.Run("", func(t *testing.T) {
@@ -240,12 +240,12 @@ func forSeeds(t *testing.T, n int, run func(t *testing.T, r *rand.Rand)) {
 	}
 }
 
-func TestAnOrderUnderOnePointAgreesWithItsModel(t *testing.T) { // slow: 1,000 seeds
-	forSeeds(t, 1000, func(t *testing.T, r *rand.Rand) { runModel(t, r, false, 100) })
+func TestAnOrderUnderOnePointAgreesWithItsModel(t *testing.T) { // slow: 400 seeds
+	forSeeds(t, 400, func(t *testing.T, r *rand.Rand) { runModel(t, r, false, 100) })
 }
 
-func TestTurnsAgreeWithTheirModel(t *testing.T) { // slow: 1,000 seeds
-	forSeeds(t, 1000, func(t *testing.T, r *rand.Rand) { runModel(t, r, true, 100) })
+func TestTurnsAgreeWithTheirModel(t *testing.T) { // slow: 400 seeds
+	forSeeds(t, 400, func(t *testing.T, r *rand.Rand) { runModel(t, r, true, 100) })
 }
 
 // This seed has a caller that comes again with the tag that it had, by chance, and must not keep what its old tag was rounded

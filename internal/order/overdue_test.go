@@ -244,7 +244,7 @@ func TestEachDebtChecksSomeOfManyCallers(t *testing.T) {
 
 // Requests that leave while others are entered and checked keep none from being checked.
 func TestRequestsLeaveDuringACheck(t *testing.T) {
-	forSeeds(t, 1000, func(t *testing.T, r *rand.Rand) {
+	forSeeds(t, 400, func(t *testing.T, r *rand.Rand) {
 		x := newCrowd(t, r.Uint64(), r.IntN(2) == 0)
 		p := x.points[0]
 		f := p.Payer.(*fake)

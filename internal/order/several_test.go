@@ -208,8 +208,8 @@ func runSeveral(t testing.TB, r *rand.Rand, steps int) {
 	}
 }
 
-func TestSeveralPointsKeepTheOrder(t *testing.T) { // slow: 1,000 seeds
-	forSeeds(t, 1000, func(t *testing.T, r *rand.Rand) { runSeveral(t, r, 100) })
+func TestSeveralPointsKeepTheOrder(t *testing.T) { // slow: 400 seeds
+	forSeeds(t, 400, func(t *testing.T, r *rand.Rand) { runSeveral(t, r, 100) })
 }
 
 // In this seed, a request of a caller with requests at several gates goes later than its own gate alone would have it.
@@ -225,7 +225,7 @@ func FuzzSeveral(f *testing.F) {
 // A request is rejected if and only if it would be planned for too late after all rejections before it, one by one.
 func TestNoRequestIsRejectedThatWouldBeInTime(t *testing.T) {
 	rejected, queues := 0, 0
-	forSeeds(t, 1000, func(t *testing.T, r *rand.Rand) {
+	forSeeds(t, 400, func(t *testing.T, r *rand.Rand) {
 		seed := r.Uint64()
 		fair, debts := r.IntN(2) == 0, r.IntN(2) == 0
 		one, other := newCrowd(t, seed, fair), newCrowd(t, seed, fair)
@@ -353,7 +353,7 @@ func (x *several) rejectOneByOne(p *Point) (late []*Waiter) {
 // The gate of some requests is found to be two: each of them is granted as if its own gate had been known from the beginning, with other
 // limits or without.
 func TestARequestThatIsMovedStandsAsIfItHadWaitedThereFromTheBeginning(t *testing.T) {
-	forSeeds(t, 200, func(t *testing.T, r *rand.Rand) {
+	forSeeds(t, 80, func(t *testing.T, r *rand.Rand) {
 		seed := r.Uint64()
 		moved, known := newDivided(t, seed, true), newDivided(t, seed, false)
 		moved.until(30 * second)

@@ -17,7 +17,7 @@ func aCaller(r *rand.Rand) *caller {
 
 // The cost until a turn is the least one whose start tag is not before it.
 func TestUntilIsTheLeastCost(t *testing.T) {
-	forSeeds(t, 100, func(t *testing.T, r *rand.Rand) {
+	forSeeds(t, 40, func(t *testing.T, r *rand.Rand) {
 		for range 1000 {
 			c := aCaller(r)
 			turn := max(c.tag, c.turns.now) + r.Int64N(1<<r.IntN(50)) - r.Int64N(1<<r.IntN(63))
@@ -30,7 +30,7 @@ func TestUntilIsTheLeastCost(t *testing.T) {
 
 // Of any costs, tags stay in their range.
 func TestTagsSaturate(t *testing.T) {
-	forSeeds(t, 100, func(t *testing.T, r *rand.Rand) {
+	forSeeds(t, 40, func(t *testing.T, r *rand.Rand) {
 		c := aCaller(r)
 		for range 100 {
 			before := c.tag
@@ -44,7 +44,7 @@ func TestTagsSaturate(t *testing.T) {
 // A caller whose turn has passed starts, and is corrected, as one that is not known: whether it is forgotten yet makes no
 // difference.
 func TestACallerWhoseTurnHasPassedIsLikeOneThatIsNotKnown(t *testing.T) {
-	forSeeds(t, 1000, func(t *testing.T, r *rand.Rand) {
+	forSeeds(t, 400, func(t *testing.T, r *rand.Rand) {
 		now, tag := r.Int64N(50), r.Int64N(50)
 		tag = min(tag, now) // often the same
 		x := &turns{now: now, later: now + r.Int64N(3*tagScale), since: second, callers: make(map[string]*caller)}

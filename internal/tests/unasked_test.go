@@ -77,7 +77,7 @@ var learning = map[string][]throttle.Option{
 // In 30 days, a server accepts requests, accepts few or none, asks for waits or does not, and is not used. No request waits for longer than
 // what was seen explains, whatever its status says of refusals.
 func TestNoWaitThatWasNotAskedForIsLongerThanWhatWasSeenExplains(t *testing.T) { // slow: histories of 30 days
-	seeds, most := uint64(12), 400
+	seeds, most := uint64(4), 400
 	if testing.Short() {
 		seeds, most = 1, 100
 	}
