@@ -126,9 +126,9 @@ func (r *report) measure() {
 
 const head = `# Real servers
 
-[What to expect](../server-hints.md#what-to-expect) has the advice that rests on this page. It shows what clients get from rate-limited servers, measured by ` + "`make servers`" + ` over loopback: %d callers that always have another
+[What to expect](../server-hints.md#what-to-expect) has the advice. This page has what clients get from rate-limited servers, by ` + "`make servers`" + ` over loopback: %d callers that always have another
 request, for 20 s unless the table says otherwise; %s, %s. Each server accepts 50 requests per second unless its name
-says otherwise, and takes 2 ms for a request (40 ms where it counts requests in flight). [Middlewares held back](held-back.md) shows what clients get from servers that nothing here was designed for.
+says otherwise, and takes 2 ms for a request (40 ms where it counts requests in flight).
 
 - *known* is a token bucket with 95 %% of the limit and a burst of 1. *Window* is a sliding window of 95 %% of it.
 - *hints* has no limit of its own, only server hints.
