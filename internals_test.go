@@ -150,7 +150,7 @@ func TestAnOptionThatNoStoreKnowsIsAnError(t *testing.T) {
 	}
 }
 
-// A Hooks has a function for each kind of event, and the functions of several Hooks are called in order.
+// A Hooks has a function for each kind of event, the functions of several Hooks are called in order, and the page for users names each.
 func TestHooksJoinEveryFunction(t *testing.T) {
 	var calls []string
 	hooks := func(whose string) (h Hooks) {
@@ -163,11 +163,15 @@ func TestHooksJoinEveryFunction(t *testing.T) {
 		}
 		return h
 	}
+	page, err := os.ReadFile("docs/observability.md")
+	require.NoError(t, err)
 	joined := reflect.ValueOf(hooks("first ").and(hooks("second ")))
 	for i := range joined.NumField() {
+		name := joined.Type().Field(i).Name
+		require.True(t, strings.Contains(string(page), "`"+name+"`"), "docs/observability.md does not name %s", name)
+		require.False(t, joined.Field(i).IsNil(), "and leaves out %s", name)
 		calls = nil
 		joined.Field(i).Call([]reflect.Value{reflect.Zero(joined.Field(i).Type().In(0))})
-		name := joined.Type().Field(i).Name
 		require.Equal(t, []string{"first " + name, "second " + name}, calls)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,6 +41,21 @@ var kindsOfLimits = map[string]func(...throttle.LimitOption) throttle.Limit{
 		return throttle.AdaptiveInFlight(throttle.Concurrency{Initial: 2, Max: 4}, o...)
 	},
 	throttle.KindServerQuota: func(o ...throttle.LimitOption) throttle.Limit { return throttle.ServerQuota("tokens", o...) },
+}
+
+// kindsOfLimits have each kind of which users make limits.
+func TestNoKindOfLimitsIsForgotten(t *testing.T) {
+	api, err := os.ReadFile("testdata/api/throttle.txt")
+	require.NoError(t, err)
+	kinds := []string{throttle.KindServer, throttle.KindNone} // which no function makes
+	for kind := range kindsOfLimits {
+		kinds = append(kinds, kind)
+	}
+	var constants []string
+	for _, m := range regexp.MustCompile(`(?m)^const Kind\w+ untyped string = "(.+)"$`).FindAllSubmatch(api, -1) {
+		constants = append(constants, string(m[1]))
+	}
+	require.ElementsMatch(t, constants, kinds)
 }
 
 // caller is the key and the caller of a request.
