@@ -15,6 +15,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/seen"
 )
 
 // A Limiter has budgets without HTTP, for work other than HTTP requests and for several Transports that share budgets. It is safe
@@ -71,10 +72,10 @@ func newLimiter(c *config) *Limiter {
 		rules[i] = r
 		p := policy{Limit: described, priced: described.cost != nil || r.Frees}
 		if described.costAt != nil {
-			p.paths = newSightings(len(described.costPaths))
+			p.paths = seen.LookFor(len(described.costPaths))
 		}
 		if r.Unit != "" {
-			p.names = newSightings(2)
+			p.names = seen.LookFor(2)
 		}
 		l.policies = append(l.policies, p)
 		l.slots, l.tracks = l.slots || r.Frees, l.tracks || r.Tracked
@@ -95,12 +96,18 @@ func newLimiter(c *config) *Limiter {
 
 // A policy is a Limit at work in a Limiter.
 type policy struct {
-	Limit                // as it was made
-	at     *bucket.Limit // the same limit in the core
-	priced bool          // it says itself what requests cost
-	paths  *sightings    // of numbers at its paths; nil: it has none
-	names  *sightings    // of its unit, and of an estimated cost; nil: it is not in a unit of servers
+	Limit                  // as it was made
+	at     *bucket.Limit   // the same limit in the core
+	priced bool            // it says itself what requests cost
+	paths  *seen.Sightings // of numbers at its paths; nil: it has none
+	names  *seen.Sightings // of its unit, and of an estimated cost; nil: it is not in a unit of servers
 }
+
+// What the names of a policy see.
+const (
+	sawUnit = 1 << iota
+	sawCost
+)
 
 // own returns the policies without that of gates.
 func (l *Limiter) own() []policy { return l.policies[:len(l.policies)-1] }
@@ -111,21 +118,21 @@ func (l *Limiter) policyOf(li *bucket.Limit) *policy { return &l.policies[li.Ind
 // warning returns what is probably wrong with a limit, as its responses show; "": nothing.
 func (p *policy) warning() string {
 	var all []string
-	if missing := p.paths.missing(); missing != 0 && (p.costBy == nil || missing == p.paths.all) {
+	if missing := p.paths.Missing(); missing != 0 && (p.costBy == nil || missing == p.paths.All) {
 		var at []string
 		for i, path := range p.costPaths {
 			if missing&(1<<i) != 0 {
 				at = append(at, fmt.Sprintf("%q", path))
 			}
 		}
-		all = append(all, fmt.Sprintf("none of %d responses had a number at %s", enoughResponses, strings.Join(at, ", nor at ")))
+		all = append(all, fmt.Sprintf("none of %d responses had a number at %s", seen.Enough, strings.Join(at, ", nor at ")))
 	}
-	missing := p.names.missing()
+	missing := p.names.Missing()
 	if missing&sawUnit != 0 {
-		all = append(all, fmt.Sprintf("none of %d responses named the unit %q", enoughResponses, p.rule.Unit))
+		all = append(all, fmt.Sprintf("none of %d responses named the unit %q", seen.Enough, p.rule.Unit))
 	}
 	if missing&sawCost != 0 {
-		all = append(all, fmt.Sprintf("each of %d requests was taken to cost 1 %s: estimate it by Cost", enoughResponses, p.rule.Unit))
+		all = append(all, fmt.Sprintf("each of %d requests was taken to cost 1 %s: estimate it by Cost", seen.Enough, p.rule.Unit))
 	}
 	return strings.Join(all, "; ")
 }

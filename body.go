@@ -4,9 +4,9 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"strings"
 	"sync"
 
+	"github.com/httpthrottle/throttle/internal/content"
 	"github.com/httpthrottle/throttle/internal/jsonfinder"
 	"github.com/httpthrottle/throttle/internal/limiter"
 )
@@ -120,7 +120,7 @@ func (b *body) settleFound(whole, byCaller bool) {
 		if !b.tries(c, byCaller) {
 			continue
 		}
-		if found := c.finder.Found(); (whole || found != 0) && b.resp.StatusCode < 300 && b.policyOf(c).paths.see(found) {
+		if found := c.finder.Found(); (whole || found != 0) && b.resp.StatusCode < 300 && b.policyOf(c).paths.See(found) {
 			b.mu.Lock()
 			c.warns = true
 			b.mu.Unlock()
@@ -236,12 +236,12 @@ func (t *Transport) settleByHeaders(req *http.Request, resp *http.Response, r *l
 		}
 		switch {
 		case c.Limit().Frees:
-			c.Kept = !policy.untilHeaders && !isEmpty(req, resp)
+			c.Kept = !policy.untilHeaders && !content.IsEmpty(req, resp)
 			slots = slots || c.Kept
 		case policy.costAt == nil:
 		default:
-			inBody := hasContent(req, resp) && isJSON(resp)
-			if inBody && codingOf(resp.Header) == plain {
+			inBody := content.MayHave(req, resp) && content.MayBeJSON(resp.Header)
+			if inBody && content.CodingOf(resp.Header) == content.Plain {
 				c.ByBody = true
 				costs++
 				continue
@@ -255,7 +255,7 @@ func (t *Transport) settleByHeaders(req *http.Request, resp *http.Response, r *l
 			switch {
 			case inBody:
 				t.unread(req, resp, c.Limit())
-			case resp.StatusCode < 300 && policy.paths.see(0):
+			case resp.StatusCode < 300 && policy.paths.See(0):
 				t.observer.suspicious(policy)
 			}
 		}
@@ -272,10 +272,10 @@ func (b *body) watch(resp *http.Response, costs int) {
 		b.costs = make([]bodyCost, 0, costs)
 	}
 	form := jsonfinder.JSON
-	switch mediaType(resp) {
-	case eventStream:
+	switch content.TypeOf(resp.Header) {
+	case content.EventStream:
 		form = jsonfinder.Events
-	case amazonStream:
+	case content.AmazonStream:
 		form = jsonfinder.Frames
 	}
 	charges := b.grant.request.Charges()
@@ -310,20 +310,4 @@ func (b *body) as(original io.ReadCloser) io.ReadCloser {
 		}{b, w}
 	}
 	return b
-}
-
-const (
-	eventStream  = "text/event-stream"
-	amazonStream = "application/vnd.amazon.eventstream"
-)
-
-// isJSON reports whether the body of a response may hold JSON, or a stream of it, once it is decoded: its type is one of these or missing.
-func isJSON(resp *http.Response) bool {
-	kind := mediaType(resp)
-	return kind == "" || kind == eventStream || kind == amazonStream || strings.Contains(kind, "json")
-}
-
-func mediaType(resp *http.Response) string {
-	kind, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
-	return strings.ToLower(strings.TrimSpace(kind))
 }

@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"net/http"
 	"strings"
@@ -46,7 +47,7 @@ func lower(s string) string {
 		return strings.ToLower(s)
 	}
 	for i := 0; i < len(s); i += 8 {
-		x := le64(s[min(i, len(s)-8):])
+		x := binary.LittleEndian.Uint64([]byte(s[min(i, len(s)-8):]))
 		if upper := (x + (0x80-'A')*each) &^ (x + (0x7f-'Z')*each); (x|upper)&top != 0 {
 			return strings.ToLower(s)
 		}
@@ -86,10 +87,4 @@ func ByRoute(patterns ...string) KeyFunc {
 		key, _ := matcher.Match(r)
 		return key
 	}
-}
-
-// le64 returns the first eight bytes of s as a number.
-func le64(s string) uint64 {
-	_ = s[7]
-	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 | uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
 }

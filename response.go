@@ -9,12 +9,12 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/httpthrottle/throttle/headers"
 	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/bucket"
+	"github.com/httpthrottle/throttle/internal/content"
 	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/quota"
@@ -127,7 +127,7 @@ func (t *Transport) sawUnits(charges []limiter.Charge, named uint64) {
 		if p.cost != nil || charges[i].Cost != 1 {
 			found |= sawCost
 		}
-		if p.names.see(found) {
+		if p.names.See(found) {
 			t.observer.suspicious(p)
 		}
 	}
@@ -220,7 +220,7 @@ func (t *Transport) reads(req *http.Request, resp *http.Response, granted meter.
 	case t.noHints:
 		return false
 	}
-	return (t.sampler.reads(hostOf(req), granted) || t.limiter.core.HasHints.Load() || t.readsAll) && len(resp.Header) > 0
+	return (t.sampler.Reads(hostOf(req), granted) || t.limiter.core.HasHints.Load() || t.readsAll) && len(resp.Header) > 0
 }
 
 // mayHint reports whether a response that is read has something to read.
@@ -234,45 +234,6 @@ func mayBeLocal(req *http.Request, resp *http.Response) bool {
 	return resp.Request != nil && resp.Request != req
 }
 
-// A sampler bounds how many good responses are read until a server first sends rate-limit information, because looking at each header of
-// a response takes about as long as all other work for a request. It has a leaky bucket for each of 64 sets of hosts: the instant at which
-// the bucket is empty.
-type sampler [64]atomic.Int64
-
-const (
-	quietEvery = int64(time.Second) / 10_000 // between two responses that are read
-	quietBurst = 100                         // responses that are read without a pause
-)
-
-// reads reports whether a good response of a host, to a request that was granted then, is to be read.
-func (q *sampler) reads(host string, granted meter.Instant) bool {
-	place := q.place(host)
-	empty := place.Load()
-	if empty > granted+(quietBurst-1)*quietEvery {
-		return false
-	}
-	place.CompareAndSwap(empty, max(empty, granted)+quietEvery) // otherwise another response has counted, and both are read
-	return true
-}
-
-// gave reports whether there was a good response of a host, or of one with the same place.
-func (q *sampler) gave(host string) bool { return q.place(host).Load() > 0 }
-
-// place returns the place of a host. It depends on the beginning and the end of the host's name, because a hash of the whole name would
-// take longer than all the rest of a sampler.
-func (q *sampler) place(host string) *atomic.Int64 {
-	var first, last uint64
-	if n := len(host); n >= 8 {
-		first, last = le64(host), le64(host[n-8:])
-	} else {
-		for i := range n {
-			first = first<<8 | uint64(host[i])
-		}
-	}
-	const odd = 0x9e3779b97f4a7c15 // 2^64 over the golden ratio
-	return &q[(first*odd^last)*odd>>(64-6)]
-}
-
 // readHints returns the hints in the headers of a response, nil if there are none, and a bodyHints if its body may have more.
 func (t *Transport) readHints(c *call, resp *http.Response) (*quota.Hints, *bodyHints) {
 	if resp == nil || t.noHints && resp.StatusCode < 400 {
@@ -282,11 +243,11 @@ func (t *Transport) readHints(c *call, resp *http.Response) (*quota.Hints, *body
 	host := hostOf(req)
 	if t.hints.Silent(host, resp.StatusCode, resp.Header) {
 		if b := meaningOf(resp.StatusCode).bare; b != quota.NotBare && !t.noHints {
-			return &quota.Hints{Status: resp.StatusCode, Bare: b, Given: t.sampler.gave(host)}, nil
+			return &quota.Hints{Status: resp.StatusCode, Bare: b, Given: t.sampler.Gave(host)}, nil
 		}
 		return nil, nil
 	}
-	now, header := time.Now(), decodedHeader(resp.Header)
+	now, header := time.Now(), content.Decoded(resp.Header)
 	signal := t.hints.Parse(host, resp.StatusCode, header, nil, now)
 	if signal.Limited {
 		t.refused(req.Context(), ByHost(req), resp.StatusCode, signal.Wait.Value)
@@ -296,20 +257,20 @@ func (t *Transport) readHints(c *call, resp *http.Response) (*quota.Hints, *body
 	}
 	w := t.hintsFrom(resp.StatusCode, &signal)
 	if b := meaningOf(resp.StatusCode).bare; !signal.Limited && !signal.NotLimited && (b != quota.Forbidden || len(signal.Buckets) == 0) {
-		w.Bare, w.Given = b, t.sampler.gave(host)
+		w.Bare, w.Given = b, t.sampler.Gave(host)
 	}
 	streamed := t.hints.WantsEvents(host, resp.StatusCode, header)
-	if !hasContent(req, resp) || !streamed && !t.hints.WantsBody(host, resp.StatusCode, header) && !(t.units && signal.Limited && isJSON(resp) && mediaType(resp) != eventStream) {
+	if !content.MayHave(req, resp) || !streamed && !t.hints.WantsBody(host, resp.StatusCode, header) && !(t.units && signal.Limited && content.MayBeJSON(header) && content.TypeOf(header) != content.EventStream) {
 		return w, nil
 	}
-	code := codingOf(resp.Header)
-	if code == unreadable || streamed && code != plain {
+	coding := content.CodingOf(resp.Header)
+	if coding == content.Unreadable || streamed && coding != content.Plain {
 		t.unread(req, resp, t.limiter.core.Gate)
 		return w, nil
 	}
 	w.Final = nil // until the body says why
 	return w, &bodyHints{
-		transport: t, ctx: req.Context(), gate: t.gateOf(c), at: now, host: host, status: resp.StatusCode, header: header.Clone(), gzipped: code == gzipped,
+		transport: t, ctx: req.Context(), gate: t.gateOf(c), at: now, host: host, status: resp.StatusCode, header: header.Clone(), gzipped: coding == content.Gzipped,
 		streamed: streamed, signal: signal, hints: w, doubts: new(limiter.Doubts),
 	}
 }
@@ -317,7 +278,7 @@ func (t *Transport) readHints(c *call, resp *http.Response) (*quota.Hints, *body
 // unread counts a response whose body a limit needs and which is compressed. The first time, it logs what helps.
 func (t *Transport) unread(req *http.Request, resp *http.Response, limit *bucket.Limit) {
 	if t.limiter.core.CountUnread(limit) {
-		t.observer.unread(req.Context(), limit.Name, hostOf(req), strings.Join(resp.Header[contentEncoding], ", "))
+		t.observer.unread(req.Context(), limit.Name, hostOf(req), strings.Join(resp.Header[content.Encoding], ", "))
 	}
 }
 
@@ -327,27 +288,6 @@ func (t *Transport) refused(ctx context.Context, host string, status int, wait t
 	if f := t.observer.hooks.OnServerRefusal; f != nil {
 		f(ServerRefusalEvent{Context: ctx, Host: host, Status: status, RetryAfter: wait})
 	}
-}
-
-// hasContent reports whether the body of a response may have content to read.
-func hasContent(req *http.Request, resp *http.Response) bool {
-	return !isEmpty(req, resp) && resp.StatusCode != http.StatusSwitchingProtocols
-}
-
-// isEmpty reports whether the body of a response certainly has nothing to read, so that callers need not close it.
-// The empty body of HTTP/2 has no name to compare with. A length of 0 may be one that a RoundTripper has left unset.
-func isEmpty(req *http.Request, resp *http.Response) bool {
-	if resp.Body == nil || resp.Body == http.NoBody {
-		return true
-	}
-	switch resp.StatusCode {
-	case http.StatusSwitchingProtocols:
-		return false
-	case http.StatusNoContent, http.StatusNotModified:
-		return true
-	}
-	return req.Method == http.MethodHead ||
-		resp.ContentLength == 0 && (resp.ProtoMajor > 1 || resp.Header.Get("Content-Length") == "0")
 }
 
 func (t *Transport) hintsFrom(status int, s *headers.Signal) *quota.Hints {
@@ -391,7 +331,7 @@ type bodyHints struct {
 	header    http.Header // a copy, because the caller may change the original
 	gzipped   bool        // so begin is
 	streamed  bool        // it is an event stream, and begin is of the present event
-	lines     eventLines
+	lines     content.Lines
 	signal    headers.Signal
 	hints     *quota.Hints // of the headers, as they were reported
 	doubts    *limiter.Doubts
@@ -410,7 +350,7 @@ func (m *bodyHints) observe(p []byte) bool {
 // observeEvents is observe for an event stream: an event that says something is enough.
 func (m *bodyHints) observeEvents(p []byte) bool {
 	for len(p) > 0 {
-		line, rest, ends := m.lines.next(p)
+		line, rest, ends := m.lines.Next(p)
 		m.begin = append(m.begin, line[:min(len(line), headers.BodyBytes-len(m.begin))]...)
 		p = rest
 		if !ends {
@@ -435,7 +375,7 @@ func (m *bodyHints) report() {
 	t := m.transport
 	signal, text := m.signal, m.begin
 	if m.gzipped {
-		text = gunzip(text, headers.BodyBytes)
+		text = content.Gunzip(text, headers.BodyBytes)
 	}
 	if len(text) > 0 {
 		signal = t.hints.Parse(m.host, m.status, m.header, text, m.at)

@@ -11,6 +11,7 @@ import (
 	"github.com/httpthrottle/throttle/headers"
 	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/quota"
+	"github.com/httpthrottle/throttle/internal/seen"
 	"github.com/httpthrottle/throttle/internal/traits"
 )
 
@@ -39,10 +40,10 @@ type Transport struct {
 
 	connections connections
 	user        *limiter.User
-	owns        bool      // the limiter is its own, and not that of WithLimiter
-	observer    *observer // of the user
-	sampler     *sampler  // by pointer, because it is written while other goroutines read these fields
-	readsAll    bool      // each response is read
+	owns        bool          // the limiter is its own, and not that of WithLimiter
+	observer    *observer     // of the user
+	sampler     *seen.Sampler // by pointer, because it is written while other goroutines read these fields
+	readsAll    bool          // each response is read
 	exempted    atomic.Uint64
 	pooled      atomic.Bool // it is a member of a pool, which has to know whether a request has reached the server
 }
@@ -65,7 +66,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 		asError: c.asError, shape: c.shape, exempt: c.exempt, hints: c.reader, noHints: c.noHints,
 	}
 	t.inner, _ = base.(*Transport)
-	t.sampler, t.readsAll = new(sampler), c.hinted
+	t.sampler, t.readsAll = new(seen.Sampler), c.hinted
 	if t.cost == nil && len(c.weights) > 0 {
 		t.cost = c.weigh
 	}

@@ -31,6 +31,8 @@ var never = map[string][]string{
 	"internal/quota":       arithmetic,
 	"internal/record":      arithmetic,
 	"internal/traits":      {"sync", "sync/atomic", "context", "log", "log/slog", "os", "time"},
+	"internal/seen":        {"sync", "context", "net/http", "log", "log/slog", "os"},
+	"internal/content":     {"sync", "sync/atomic", "context", "log", "log/slog", "os", "time"},
 	"internal/down":        {"log", "log/slog", "os"},
 	"internal/server":      arithmetic,
 	"internal/meter":       arithmetic,

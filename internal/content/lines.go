@@ -1,16 +1,16 @@
-package throttle
+package content
 
 import "bytes"
 
-// An eventLines finds where the events of a stream end (text/event-stream, WHATWG HTML, 9.2.6), which may come in pieces.
-type eventLines struct {
+// Lines find where the events of a stream end (text/event-stream, WHATWG HTML, 9.2.6), which may come in pieces.
+type Lines struct {
 	begun bool // the line has a byte
 	cr    bool // the last byte ended a line, and a line feed belongs to it
 }
 
-// next returns the bytes of p up to the end of a line, or all if none ends there, and the others. It reports whether the line is the empty one
+// Next returns the bytes of p up to the end of a line, or all if none ends there, and the others. It reports whether the line is the empty one
 // that ends an event.
-func (e *eventLines) next(p []byte) (line, rest []byte, ends bool) {
+func (e *Lines) Next(p []byte) (line, rest []byte, ends bool) {
 	if e.cr && p[0] == '\n' {
 		e.cr = false
 		return nil, p[1:], false
