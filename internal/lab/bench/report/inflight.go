@@ -1,15 +1,11 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"image/color"
-	"io"
 	"math"
-	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -64,7 +60,7 @@ func flightSection(m *measurements) string {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, flightHead+"\n%s Medians of %s, %s.\n\n![Goodput through a deploy](deploy-goodput.svg)\n\n![Latency through a deploy](deploy-latency.svg)\n\n| |",
-		flightNote, m.config["m-flights"], m.config["m-date"])
+		flightNote, m.config["m-scenes"], m.config["m-date"])
 	for _, impl := range flightImpls {
 		fmt.Fprintf(&b, " %s |", label(flightName(impl)))
 	}
@@ -103,15 +99,6 @@ func flightName(impl string) string {
 		return "throttle-flight"
 	}
 	return impl
-}
-
-// flights plays the scenes, and adds what came of them to raw.
-func flights(ctx context.Context, c config, program, dir string, raw, log io.Writer) error {
-	fmt.Fprintf(raw, "m-flights: %d runs\nm-date: %s\n", c.seeds, time.Now().UTC().Format(time.DateOnly))
-	if err := played(ctx, program, filepath.Join(dir, "latency"), raw, log, "^TestLatency$", "-latency", c); err != nil {
-		return err
-	}
-	return played(ctx, program, filepath.Join(dir, "flights"), raw, log, "^TestInFlight$", "-flights", c)
 }
 
 // deployPlot returns a plot of what happens while a server is three times slower.

@@ -22,13 +22,9 @@ type machineInfo struct {
 // compared are the modules that are measured next to ours. Those that the module proxy does not give are named.
 var compared = []string{
 	"golang.org/x/time", "go.uber.org/ratelimit", "github.com/failsafe-go/failsafe-go", "resty.dev/v3",
-	"github.com/gofri/go-github-ratelimit/v2", "github.com/platinummonkey/go-concurrency-limits", "github.com/juju/ratelimit",
-	"github.com/sethvargo/go-limiter", "github.com/throttled/throttled/v2", "k8s.io/client-go", "golang.org/x/sync",
+	"github.com/gofri/go-github-ratelimit/v2", "github.com/juju/ratelimit", "github.com/sethvargo/go-limiter", "github.com/throttled/throttled/v2", "k8s.io/client-go", "golang.org/x/sync",
 	"github.com/aws/aws-sdk-go-v2", "github.com/go-redis/redis_rate/v10", "github.com/redis/go-redis/v9", "github.com/redis/rueidis",
 }
-
-// asWell is what is missing with a module.
-var asWell = map[string]string{"github.com/platinummonkey/go-concurrency-limits": ", and so its Gradient2 and Vegas among the adaptive ones"}
 
 func machine(ctx context.Context) (machineInfo, error) {
 	m := machineInfo{os: system(), goVersion: runtime.Version(), cpus: runtime.NumCPU(), date: time.Now().UTC().Format(time.DateOnly)}
@@ -38,7 +34,7 @@ func machine(ctx context.Context) (machineInfo, error) {
 			m.modules = append(m.modules, out)
 			continue
 		}
-		m.missing = append(m.missing, path+asWell[path]+": "+whyMissing(ctx, path))
+		m.missing = append(m.missing, path+": "+whyMissing(ctx, path))
 	}
 	commit, err := output(ctx, "git", "rev-parse", "--short=12", "HEAD")
 	if err != nil {
@@ -99,6 +95,7 @@ func (m machineInfo) lines(c config) string {
 	put("m-modules", strings.Join(m.modules, "; "))
 	put("m-missing", strings.Join(m.missing, "; "))
 	put("m-shared", fmt.Sprintf("%d rounds of %s each", c.count, c.benchtime))
+	put("m-scenes", fmt.Sprintf("%d runs", c.seeds))
 	put("m-run", fmt.Sprintf("%d rounds of %s each (%d of what one request costs), %d seeds of each adaptive scene", c.count, c.benchtime, 3*c.count, c.seeds))
 	return b.String()
 }

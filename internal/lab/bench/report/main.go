@@ -5,6 +5,7 @@
 //	go run ./report -shared            # only the section about budgets over Redis
 //	go run ./report -targets -count 3  # only TARGETS.md
 //	go run ./report -in-flight         # only the section about requests in flight, and its plots
+//	go run ./report -overload          # only the section about servers that respond late or with 5xx
 //
 // Implementations take turns: each round measures everything once, and what is written is the median of the rounds.
 package main
@@ -29,6 +30,7 @@ type config struct {
 	from      string
 	shared    bool
 	inFlight  bool
+	overload  bool
 	targets   bool
 }
 
@@ -53,6 +55,7 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 	flags.IntVar(&c.waiters, "waiters", 1_000_000, "the most that wait at once")
 	flags.BoolVar(&c.shared, "shared", false, "only budgets over Redis: their section of RESULTS.md is replaced")
 	flags.BoolVar(&c.inFlight, "in-flight", false, "only servers that limit requests in flight: their section of RESULTS.md is replaced")
+	flags.BoolVar(&c.overload, "overload", false, "only servers that respond late or with 5xx: their section of RESULTS.md is replaced")
 	flags.BoolVar(&c.targets, "targets", false, "only what targets are set for: TARGETS.md is replaced")
 	flags.StringVar(&c.from, "from", "", "measure nothing: take this file, as a run has left it in out/raw.txt")
 	if err := flags.Parse(args); err != nil {
@@ -65,6 +68,9 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 		}
 		if c.inFlight {
 			c.from = filepath.Join("out", "in-flight.txt")
+		}
+		if c.overload {
+			c.from = filepath.Join("out", "overload.txt")
 		}
 		if c.targets {
 			c.from = filepath.Join("out", "targets.txt")
@@ -90,6 +96,9 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 	}
 	if c.inFlight {
 		return errors.Join(replaceIn("RESULTS.md", flightHead, flightSection(m)), draw(m, "."))
+	}
+	if c.overload {
+		return replaceIn("RESULTS.md", overloadHead, overloadSection(m))
 	}
 	results, targets, unexplained := render(m)
 	for _, u := range unexplained {

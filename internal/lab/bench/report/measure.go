@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -28,7 +29,7 @@ func (c config) stages() []stage {
 	if c.shared {
 		return sharedStages
 	}
-	if c.inFlight {
+	if c.inFlight || c.overload {
 		return nil
 	}
 	if c.targets {
@@ -136,19 +137,11 @@ func measure(ctx context.Context, c config, log io.Writer) error {
 			}
 		}
 	}
-	if c.shared || c.targets {
-		fmt.Fprintf(log, "%4.0f s  done\n", time.Since(began).Seconds())
-		return raw.Close()
-	}
-	if !c.inFlight {
-		fmt.Fprintf(log, "%4.0f s  adaptive scenes\n", time.Since(began).Seconds())
-		if err := played(ctx, programs[""], filepath.Join(dir, "scenes"), raw, log, "^TestAdapting$", "-scenes", c); err != nil {
+	for _, p := range c.plays() {
+		fmt.Fprintf(log, "%4.0f s  scenes: %s\n", time.Since(began).Seconds(), p.option)
+		if err := p.run(ctx, c, programs[""], dir, raw, log); err != nil {
 			return err
 		}
-	}
-	fmt.Fprintf(log, "%4.0f s  scenes of requests in flight\n", time.Since(began).Seconds())
-	if err := flights(ctx, c, programs[""], dir, raw, log); err != nil {
-		return err
 	}
 	fmt.Fprintf(log, "%4.0f s  done\n", time.Since(began).Seconds())
 	return raw.Close()
@@ -163,9 +156,27 @@ func (s stage) run(ctx context.Context, c config, program string, raw, log io.Wr
 	return execute(ctx, raw, log, program, args...)
 }
 
-// played runs a test that plays scenes and writes what came of them to a file, which is added to raw.
-func played(ctx context.Context, program, file string, raw, log io.Writer, test, option string, c config) error {
-	err := execute(ctx, log, log, program, "-test.run", test, option, file, "-seeds", strconv.Itoa(c.seeds), "-test.timeout", "1h")
+// A play is a test that plays scenes, and the option with which it writes what came of them to a file.
+type play struct{ test, option string }
+
+// plays are run after the stages.
+func (c config) plays() []play {
+	flights, overloads := []play{{"^TestLatency$", "-latency"}, {"^TestInFlight$", "-flights"}}, []play{{"^TestOverload$", "-overloads"}}
+	switch {
+	case c.shared, c.targets:
+		return nil
+	case c.inFlight:
+		return flights
+	case c.overload:
+		return overloads
+	}
+	return slices.Concat([]play{{"^TestAdapting$", "-scenes"}}, flights, overloads)
+}
+
+// run adds what comes of the scenes to raw.
+func (p play) run(ctx context.Context, c config, program, dir string, raw, log io.Writer) error {
+	file := filepath.Join(dir, "play"+p.option)
+	err := execute(ctx, log, log, program, "-test.run", p.test, p.option, file, "-seeds", strconv.Itoa(c.seeds), "-test.timeout", "1h")
 	if err != nil {
 		return err
 	}

@@ -26,6 +26,8 @@ var labels = map[string]string{
 	"client-go":              "client-go flowcontrol",
 	"semaphore":              "x/sync/semaphore",
 	"aws":                    "AWS SDK, adaptive mode",
+	"gradient2":              "Netflix, Gradient2",
+	"vegas":                  "Netflix, Vegas",
 	"rule":                   "1.2×/0.7× rule",
 	"fixed-half":             "fixed: half",
 	"fixed-exact":            "fixed: known",
@@ -49,6 +51,8 @@ var labels = map[string]string{
 	"throttle-flight":        "**throttle**, AdaptiveInFlight",
 	"throttle-both":          "**throttle**, both",
 	"throttle-rate":          "**throttle**, Adaptive",
+	"throttle-thresholds":    "**throttle**, Adaptive with thresholds",
+	"throttle-unavailable":   "**throttle**, Adaptive, 5xx as Unavailable, ErrorThreshold .05",
 	"throttle-429":           "**throttle**, request refused with a whole 429",
 }
 

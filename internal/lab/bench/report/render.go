@@ -33,6 +33,7 @@ func render(m *measurements) (results, targets string, unexplained []string) {
 			r.tables.WriteString(text)
 			r.unexplained = append(r.unexplained, unexplained...)
 			r.tables.WriteString(flightSection(m))
+			r.tables.WriteString(overloadSection(m))
 		}
 		fmt.Fprintf(&r.tables, "## %s\n\n%s\n\n", s.title, s.note)
 		for _, part := range s.parts {
