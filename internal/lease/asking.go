@@ -464,9 +464,10 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 		m.vain = vain{asked.Need, meter.AddInstant(sent, int64(asked.Within)), meter.AddInstant(now, int64(m.recheck()))}
 	}
 	if p.Tokens < asked.Need || m.budget.Kind == store.Sliding && p.Wait > 0 {
-		wait := max(p.Wait, m.pause())
+		pause := m.pause(now, asked.Need)
+		wait := max(p.Wait, pause)
 		if m.competes() && m.rate.N < int64(m.latest.processes) {
-			wait += time.Duration(m.chance(now, int64(max(1, m.pause())))) // the store names one instant to all processes, and the first to ask then would get every token
+			wait += time.Duration(m.chance(now, int64(max(1, pause)))) // the store names one instant to all processes, and the first to ask then would get every token
 		}
 		if p.Wait > 0 && m.budget.Kind == store.Sliding && !m.competes() {
 			wait -= m.least // the ask reaches the store when the token comes in. If it came before, it would cost a round trip
@@ -520,17 +521,23 @@ func (m *Leased) follow(r meter.Rate) {
 	m.rate = r
 }
 
-// pause returns how long a process does not ask after a Sliding window had too few tokens: a part of the time for which shares
-// count, so that it has its share of tokens that come in together. More than crowd processes would compete for each token, so they
-// pause for a part of the period, and longer the more they are.
-func (m *Leased) pause() time.Duration {
-	switch per, processes := m.rate.Per, m.latest.processes; {
-	case !m.competes() || m.budget.Kind != store.Sliding:
+// pause returns how long a process does not ask after a Sliding window had too few tokens for need: a part of the time for which shares
+// count, so that it has its share of tokens that come in together. The less of its share it has, the sooner it asks: what was used within a
+// short time comes in within as short a time. More than crowd processes would compete for each token, so they pause for a part of the period,
+// and longer the more they are.
+func (m *Leased) pause(now meter.Instant, need int64) time.Duration {
+	per, processes := m.rate.Per, m.latest.processes
+	if !m.competes() || m.budget.Kind != store.Sliding {
 		return 0
-	case processes > crowd:
+	}
+	if processes > crowd {
 		return min(per, per/parts*time.Duration(processes)/crowd)
 	}
-	return time.Duration(m.fair()) / parts
+	pause := time.Duration(m.fair()) / parts
+	if mine, share := m.inPeriod(now), m.rate.N/int64(processes); mine+need <= share {
+		return time.Duration(float64(pause) * float64(mine) / float64(share))
+	}
+	return pause
 }
 
 // recheck returns how long to wait for tokens before the store is asked again. It differs from ask to ask, so that no process is

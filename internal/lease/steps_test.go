@@ -463,7 +463,7 @@ func TestManyProcessesAskLessOftenForASlidingWindow(t *testing.T) {
 	pause := func(per time.Duration, processes int) time.Duration {
 		m := leasedOf(store.Budget{Kind: store.Sliding, N: 5, Per: per})
 		m.latest.processes = processes
-		return m.pause()
+		return m.pause(now, 5)
 	}
 	assert.Zero(t, pause(6400*time.Millisecond, 1), "alone, it asks when a token comes in")
 	for _, processes := range []int{2, 64} {

@@ -61,6 +61,52 @@ func (f *fleet) shares() (least, most float64) {
 	return slices.Min(used), slices.Max(used)
 }
 
+// All of a window is used as soon as it comes in, within milliseconds. A process that finds nothing then asks again before that is over.
+func TestProcessesGetEvenSharesOfAWindowThatIsUsedAtOnce(t *testing.T) {
+	for seed := range uint64(5) {
+		f := newFleet(seed, window(store.Sliding, 3000, time.Minute), 19, 4)
+		f.latency = func() int64 { return int64(2*time.Millisecond) + f.Int64N(int64(200*time.Microsecond)) }
+		f.run(2 * time.Minute)
+		f.reset()
+		f.run(4 * time.Minute)
+		least, most := f.shares()
+		t.Logf("seed %d: shares of %.2f to %.2f, %.2f calls a token", seed, least, most, float64(f.calls)/float64(f.used))
+		if least < 0.85 || most > 1.15 || f.used != 4*3000 || f.calls > f.used/4 {
+			t.Errorf("seed %d: %d tokens, shares of %.2f to %.2f, %d calls", seed, f.used, least, most, f.calls)
+		}
+	}
+}
+
+func TestAProcessWithLessThanItsShareAsksSooner(t *testing.T) {
+	m := leasedOf(window(store.Sliding, 320, 6400*time.Millisecond))
+	m.latest.processes = 8
+	for mine, want := range map[int64]time.Duration{
+		0: 0, 10: 25 * time.Millisecond, 38: 95 * time.Millisecond,
+		39: 100 * time.Millisecond, // two more are beyond its share
+	} {
+		m.inPeriod(now)
+		m.leased[m.part%turnParts] = mine
+		assert.Equal(t, want, m.pause(now, 2), "it has %d of 40", mine)
+	}
+}
+
+func TestATurnEndsWhenTheShareIsBack(t *testing.T) {
+	m := leasedOf(window(store.Sliding, 320, 64*time.Second)) // it is counted in parts of 4 s
+	m.latest.processes = 8
+	at := now + 3*second
+	m.inPeriod(at)
+	m.leased[(m.part+1)%turnParts], m.leased[m.part%turnParts] = 5, 35 // a period ago, and now
+	assert.Equal(t, now+4*second, m.shareFrom(40))
+	assert.Equal(t, now+64*second, m.shareFrom(45))
+	m.endTurn(at, at, &store.Part{}, store.LeasedPart{}) // a turn is 1 to 5 s
+	assert.Equal(t, now+4*second, m.again)
+	most, beyond := m.allowed(m.again - 1)
+	assert.True(t, beyond && most <= 0)
+	most, beyond = m.allowed(m.again)
+	assert.False(t, beyond)
+	assert.EqualValues(t, 5, most)
+}
+
 // TestProcessThatNeedsLittleOfAWindowGetsIt has one process that always wants more, and others that want a token five times a
 // period. It leaves them tokens that they may not need.
 func TestProcessThatNeedsLittleOfAWindowGetsIt(t *testing.T) {
