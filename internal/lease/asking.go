@@ -27,6 +27,7 @@ type asking struct {
 	asked  meter.Instant // when the latest ask was sent; meter.Never: none was
 	again  meter.Instant // no tokens are asked for before, because the store said so
 	vain   vain          // what could not be promised in time
+	got    meter.Instant // when the latest tokens came
 	spare  meter.Instant // no tokens are leased ahead before, because the store had too few
 	trip   time.Duration // the round trip to the store, as an average of the latest ones; 0: unknown
 	least  time.Duration // the fastest of the latest ones
@@ -62,8 +63,10 @@ const (
 	parts      = 64                     // a store records the leases of a full Sliding window in this many parts of the period
 
 	// A budget may get tokens before the instant that the store returned: others give some back, its state is lost, or a hold is
-	// released. So the store is asked again after this time, or this time for each process if that is longer.
+	// released. So the store is asked again after this time, or this time for each process if that is longer. After a promise, the next
+	// time is longer in proportion to how long the request has waited for it, so that a fleet does not ask the more often the slower it is.
 	recheckAfter, recheckEach = 5 * time.Second, 500 * time.Millisecond
+	recheckGrows              = 16
 )
 
 // A vain is what a store could not promise before a deadline. Later, there is as much less time as there are more tokens, so only what other
@@ -162,8 +165,14 @@ func (m *Leased) AskAt(now meter.Instant, d Demand) meter.Instant {
 	case m.drawn > 0 && m.Low():
 		at = min(at, max(m.again, m.spare))
 	}
-	if d.First > m.have && d.First <= total && m.dueAt(d.First-m.have)-now > int64(recheckAfter) {
-		at = min(at, meter.AddInstant(m.asked, int64(m.recheck())))
+	if d.First <= total && m.far(d.First) {
+		due := m.dueAt(d.First - m.have)
+		if again := meter.AddInstant(m.asked, max(int64(m.recheck()), mulSat(recheckGrows, max(0, m.asked-m.got)))); due-again > int64(recheckAfter) {
+			at = min(at, again)
+		}
+		if last := due - int64(m.lead); last > m.asked { // others may have set a hold
+			at = min(at, last)
+		}
 	}
 	if m.drops(d) {
 		for i := range m.lots {
@@ -325,7 +334,7 @@ func (m *Leased) Ask(now meter.Instant, d Demand) store.Part {
 		}
 	}
 	switch missing := d.First - total; {
-	case d.Next > total && m.promises() && missing <= 0 && m.lasts(now): // it reports something, or asks whether others gave tokens back
+	case missing <= 0 && m.promises() && m.lasts(now) && (d.Next > total || m.far(d.First)): // it reports something, or asks whether others gave tokens back
 		p.Want = 0
 	case d.Next > total && m.promises():
 		p.Need, p.Want, p.Whole = d.Next-total, d.Whole-total, true
@@ -353,6 +362,11 @@ func (m *Leased) Ask(now meter.Instant, d Demand) store.Part {
 		m.tell(now - tellAfter)
 	}
 	return p
+}
+
+// far reports whether tokens that are promised are due long after the latest ask.
+func (m *Leased) far(tokens int64) bool {
+	return tokens > m.have && m.dueAt(tokens-m.have)-m.asked > int64(recheckAfter)
 }
 
 // lasts reports whether the tokens last for longer than an ask takes, so that the next request has its own reserved later. If each ask reserved
@@ -488,6 +502,7 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 		m.returns(store.Return{Tokens: p.Tokens, Lease: p.ID}, now-tellAfter)
 		m.again = now
 	case p.Tokens > 0:
+		m.got = now
 		m.lease(now, void, rate, p)
 	}
 	switch own := float64(m.promised()); {

@@ -114,18 +114,31 @@ func TestAnAskComesWhenItIsOfUse(t *testing.T) {
 	assert.Equal(t, now, m.AskAt(now, Demand{}), "what a local meter paid is reported")
 }
 
-// A promise for a time far away may be outdated by then.
+// A promise for a time far away may be outdated by then: others gave tokens back, or have set a hold.
 func TestAFarPromiseIsCheckedAgain(t *testing.T) {
-	m := leasedOf(bucket(1, 4*time.Second, 10))
+	m := leasedOf(bucket(1, time.Second, 10))
+	due := now + 400*second
+	m.lead = 10 * time.Millisecond
+	m.give([]lot{{2, 1, meter.Never, meter.Never}}, run{lot: lot{2, 1, meter.Never, meter.Never}, start: due - second, rate: meter.Rate{N: 1, Per: time.Second}})
+	asks := func(asked meter.Instant) meter.Instant {
+		m.asked = asked
+		return m.AskAt(asked, Demand{First: 4, All: 4, Until: meter.Never})
+	}
+	m.got = now
+	at := asks(now)
+	assert.Equal(t, now+int64(m.recheck()), at)
+	assert.Equal(t, now+17*5*second, asks(now+5*second), "the longer it has waited, the later")
+	assert.Equal(t, due-10*ms, asks(now+85*second), "before it uses them")
+	m.got = now + 100*second
+	at = asks(now + 100*second)
+	assert.Equal(t, now+100*second+int64(m.recheck()), at, "it got others")
+	assert.Equal(t, due-10*ms, asks(due-5*second-1))
+	assert.Equal(t, meter.Never, asks(due-5*second))
+	assert.Equal(t, meter.Never, m.AskAt(now, Demand{First: 2, All: 2, Until: meter.Never}), "they are there")
+	m.got = now
 	m.asked = now
-	m.give([]lot{{2, 1, meter.Never, meter.Never}}, run{lot: lot{2, 1, meter.Never, meter.Never}, start: now + 4*second, rate: meter.Rate{N: 1, Per: 4 * time.Second}})
-	waits := func(first int64) Demand { return Demand{First: first, All: first, Until: meter.Never} }
-	assert.Equal(t, meter.Never, m.AskAt(now, waits(3)))
-	assert.Equal(t, now+int64(m.recheck()), m.AskAt(now, waits(4)))
-	m.runs[0].start = now + int64(recheckAfter)
-	assert.Equal(t, meter.Never, m.AskAt(now, waits(3)))
-	m.runs[0].start++
-	assert.Equal(t, now+int64(m.recheck()), m.AskAt(now, waits(3)))
+	p := m.Ask(now+5*second, Demand{First: 4, All: 9, Until: meter.Never})
+	assert.Zero(t, p.Need+p.Want, "it only asks")
 }
 
 func TestAnAskSaysWhatIsMissing(t *testing.T) {

@@ -257,6 +257,22 @@ func TestHoldReachesAllProcesses(t *testing.T) {
 	})
 }
 
+// The request was promised a token long before it is due.
+func TestAHoldReachesARequestThatWaitsForItsToken(t *testing.T) {
+	overTrip(t, 2*ms, func(t *testing.T, s *trip) {
+		limit := tokenBucket(1, 6*time.Second, withBurst(1), named("calls"), shared(s, leaseAhead(0)))
+		a, b := drive(t, limit), drive(t, limit)
+		a.send(ask{})
+		sleep(10 * ms)
+		r := b.send(ask{})
+		sleep(3 * time.Second)
+		a.hold("", time.Minute)
+		sleep(2 * time.Minute)
+		require.True(t, r.done)
+		require.GreaterOrEqual(t, r.at, 63*time.Second)
+	})
+}
+
 // No tokens are kept or leased for requests that a hold of this process alone stops: after it, the processes have one burst.
 func TestProcessesHaveOneBurstAfterHoldAll(t *testing.T) {
 	for _, burst := range []int64{1, 10} {
