@@ -314,7 +314,7 @@ func (m *Leased) Ask(now meter.Instant, d Demand) store.Part {
 	if m.drops(d) {
 		m.drop(now)
 	}
-	if m.budget.Kind == store.Sliding && d.First > m.have { // they may be void before the rest has come that the request needs
+	if !m.promises() && d.First > m.have { // a window has them for others, and those of a Sliding one may be void before the rest has come
 		m.release(now)
 	}
 	more := m.following(d)

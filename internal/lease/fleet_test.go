@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/store"
 )
@@ -170,6 +172,22 @@ func (f *fleet) ask(p *process, d Demand) {
 			f.step(p)
 		}
 	})
+}
+
+// A process that has tokens of a window for a part of a request, and finds no more, does not keep them until the window ends.
+func TestNoPartOfARequestIsKept(t *testing.T) {
+	for _, kind := range []store.Kind{store.Fixed, store.Sliding} {
+		for _, processes := range []int{2, 8, 32} {
+			f := newFleet(1, window(kind, 103, time.Minute), processes, 4)
+			for _, p := range f.processes {
+				p.cost = 10
+			}
+			f.run(10 * time.Minute)
+			f.reset()
+			f.run(10 * time.Minute)
+			assert.EqualValues(t, 1000, f.used, "%s, %d processes", kind, processes)
+		}
+	}
 }
 
 // jain returns Jain's index of fairness: 1 if all have used the same.
