@@ -203,7 +203,7 @@ func (p *purse) check(fleet, alone spent) (faults []string) {
 	// A fleet may have sent more before its debts are known, and then pays them, so that the least is that of all the time.
 	all, _, _ := p.used(fleet, 0)
 	want, _, _ := p.used(alone, 0)
-	margin := .06
+	margin := .03
 	if p.windows() && p.per > time.Hour { // what is left of the only window may be less than any next request costs
 		margin += float64(p.high-1) / float64(p.n)
 	}
@@ -219,9 +219,9 @@ func (p *purse) check(fleet, alone spent) (faults []string) {
 	if requests < 100 {
 		return faults
 	}
-	most := 4. // with those that ask whether others gave tokens back, where a request waits for long
+	most := 3.
 	if p.windows() {
-		most = 7
+		most = 6
 	}
 	if p.truth != 1 { // corrections are reported, and there are fewer requests in the time for which debts are paid
 		most = (most + 1) * max(1, p.truth)
