@@ -13,6 +13,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/words"
 )
 
 // A Grant represents tokens taken from a Limiter.
@@ -227,7 +228,7 @@ type Delay struct {
 
 // String returns why the request has waited, for people.
 func (d Delay) String() string {
-	b := fmt.Appendf(nil, "waited %v for limit %q", rounded(d.Waited, false), d.Limit)
+	b := fmt.Appendf(nil, "waited %v for limit %q", words.Rounded(d.Waited, false), d.Limit)
 	if d.Quota != "" {
 		b = fmt.Appendf(b, ", quota %q", d.Quota)
 	}

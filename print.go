@@ -8,9 +8,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/httpthrottle/throttle/internal/quota"
+	"github.com/httpthrottle/throttle/internal/words"
 )
 
 // String returns the counters in one line, for people.
@@ -75,7 +75,7 @@ func (s LimitStats) String() string {
 	text += waitedText(s.Delayed, s.Waits.Sum, s.Waits.mostText())
 	text += fmt.Sprintf(", rejected %v, canceled %d; %d waiting now", s.Rejected, s.Canceled, s.Waiting)
 	if !s.Keyed && !math.IsInf(s.Tokens, 0) {
-		text += ", " + number(s.Tokens) + " tokens"
+		text += ", " + words.Number(s.Tokens) + " tokens"
 	}
 	if s.InFlight > 0 {
 		text += fmt.Sprintf(", %d in flight", s.InFlight)
@@ -89,7 +89,7 @@ func (s LimitStats) String() string {
 	if s.Warning != "" {
 		text += ", " + s.Warning
 	}
-	return text + heldText(s.HeldUntil)
+	return text + words.Held(s.HeldUntil)
 }
 
 // waitedText returns how many requests waited, and how long on average; "" if none did.
@@ -97,7 +97,7 @@ func waitedText(n uint64, sum time.Duration, more string) string {
 	if n == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" (%d waited, %v on average%s)", n, rounded(time.Duration(uint64(sum)/n), false), more)
+	return fmt.Sprintf(" (%d waited, %v on average%s)", n, words.Rounded(time.Duration(uint64(sum)/n), false), more)
 }
 
 // mostText returns a bound that nine of ten waits did not exceed; "" if there were none.
@@ -154,18 +154,18 @@ func (b BucketStats) String() string {
 	case math.IsInf(b.Tokens, 0):
 		text += ": no bound"
 	case b.Capacity > 0:
-		text += ": " + number(b.Tokens) + " of " + number(b.Capacity)
+		text += ": " + words.Number(b.Tokens) + " of " + words.Number(b.Capacity)
 	default:
-		text += ": " + number(b.Tokens) + " tokens"
+		text += ": " + words.Number(b.Tokens) + " tokens"
 	}
 	switch {
 	case b.Per != "":
 		text += " per " + b.Per
 	case b.Rate > 0:
-		text += ", " + rateText(b.Rate)
+		text += ", " + words.Rate(b.Rate)
 	}
 	if !b.Reset.IsZero() {
-		text += ", resets at " + b.Reset.Format(resetFormat(b.Reset, b.Per))
+		text += ", resets at " + words.Reset(b.Reset, b.Per)
 	}
 	if b.Waiting > 0 {
 		text += fmt.Sprintf(", %d waiting", b.Waiting)
@@ -173,40 +173,7 @@ func (b BucketStats) String() string {
 	if b.InFlight > 0 {
 		text += fmt.Sprintf(", %d in flight", b.InFlight)
 	}
-	return text + heldText(b.HeldUntil)
-}
-
-// resetFormat returns the format of the end of a window: with seconds if there are some, and with the date if it may be after
-// tomorrow's midnight.
-func resetFormat(at time.Time, per string) string {
-	format := "15:04 MST"
-	if at.Second() != 0 || at.Nanosecond() != 0 {
-		format = "15:04:05.999 MST"
-	}
-	if d, err := time.ParseDuration(per); per != "day" && (err != nil || d > 24*time.Hour) {
-		format = "2006-01-02 " + format
-	}
-	return format
-}
-
-// rateText returns a rate per second, or per the first longer unit in which it is at least 1.
-func rateText(perSecond float64) string {
-	for _, unit := range []struct {
-		seconds float64
-		name    string
-	}{{1, "/s"}, {60, "/min"}, {3600, "/h"}} {
-		if perSecond*unit.seconds >= 1 {
-			return number(perSecond*unit.seconds) + unit.name
-		}
-	}
-	return number(perSecond*86400) + "/day"
-}
-
-func heldText(until time.Time) string {
-	if until.IsZero() {
-		return ""
-	}
-	return ", held until " + until.Format(time.RFC3339)
+	return text + words.Held(b.HeldUntil)
 }
 
 // MarshalJSON returns an object with a member for each field. wait is in seconds, null if it never ends; tokens is null without a
@@ -268,13 +235,13 @@ func (s ServerStats) String() string {
 		said = append(said, q.String())
 	}
 	if s.Pace > 0 {
-		said = append(said, pacedText(s.Pace, s.PaceWhy))
+		said = append(said, words.Paced(s.Pace, s.PaceWhy))
 	}
-	of := strings.TrimSpace(quota.Plain(s.Host) + " " + printable(s.Account))
+	of := strings.TrimSpace(quota.Plain(s.Host) + " " + words.Keys(s.Account))
 	if s.For != "" {
-		of += " (" + printable(s.For) + ")"
+		of += " (" + words.Keys(s.For) + ")"
 	}
-	return of + ": " + strings.Join(said, ", ") + heldText(s.HeldUntil)
+	return of + ": " + strings.Join(said, ", ") + words.Held(s.HeldUntil)
 }
 
 // String returns the refusal for people.
@@ -291,20 +258,12 @@ func (f *FinalStats) String() string { return (&FinalError{f.Code, f.Message}).E
 
 // String returns what is left of the quota, for people.
 func (q QuotaStats) String() string {
-	text := quotaText(q.Name, q.Left, q.Limit)
+	text := words.Quota(q.Name, q.Left, q.Limit)
 	text += " " + quota.Plain(q.Unit) + " left"
 	if !q.Reset.IsZero() {
 		text += " until " + q.Reset.Format(time.RFC3339)
 	}
-	return text + heldText(q.HeldUntil)
-}
-
-// printable returns keys as ServerStats.Account has them, and anything else quoted.
-func printable(keys string) string {
-	if strings.ContainsFunc(keys, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return strconv.Quote(keys)
-	}
-	return keys
+	return text + words.Held(q.HeldUntil)
 }
 
 // LogValue returns a group with the attributes host, account, refused, pace and quotas, final if there is a final

@@ -1,22 +1,18 @@
 package throttle
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"log/slog"
 	"math"
 	"strconv"
-	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/httpthrottle/throttle/headers"
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/quota"
+	"github.com/httpthrottle/throttle/internal/words"
 	"github.com/httpthrottle/throttle/store"
 )
 
@@ -128,14 +124,14 @@ func (r *Rejection) appendCause(b []byte) []byte {
 		return b
 	}
 	if c.Quota != "" {
-		b = append(append(append(b, "; the server's quota "...), quotaText(c.Quota, c.Left, c.Limit)...), " left"...)
+		b = append(append(append(b, "; the server's quota "...), words.Quota(c.Quota, c.Left, c.Limit)...), " left"...)
 	}
 	if c.Refusal.Status != 0 {
 		b = strconv.AppendInt(append(b, "; the server refused a request with "...), int64(c.Refusal.Status), 10)
-		b = appendDuration(b, ", ", rounded(r.ago, false), " ago")
+		b = appendDuration(b, ", ", words.Rounded(r.ago, false), " ago")
 	}
 	if c.Rate > 0 {
-		b = append(append(b, "; "...), pacedText(c.Rate, c.Why.String())...)
+		b = append(append(b, "; "...), words.Paced(c.Rate, c.Why.String())...)
 	}
 	return b
 }
@@ -145,12 +141,12 @@ func (r Rejection) String() string { return r.Error() }
 
 // appendText appends what Error returns. Waits are rounded up for people, and bounds down.
 func (r *Rejection) appendText(b []byte) []byte {
-	b = appendQuoted(append(b, "throttle: limit "...), r.Limit)
+	b = words.AppendQuoted(append(b, "throttle: limit "...), r.Limit)
 	if r.Key != "" {
-		b = appendQuoted(append(b, ", key "...), r.Key)
+		b = words.AppendQuoted(append(b, ", key "...), r.Key)
 	}
 	b = append(b, ": "...)
-	wait, most := rounded(r.Wait, true), rounded(r.MaxWait, false)
+	wait, most := words.Rounded(r.Wait, true), words.Rounded(r.MaxWait, false)
 	switch r.Reason {
 	case ReasonNoTokens:
 		if r.Wait == math.MaxInt64 {
@@ -220,14 +216,6 @@ func (r *Rejection) waitOf() string {
 	return "a wait of "
 }
 
-// appendQuoted is [strconv.AppendQuote], and faster for most names.
-func appendQuoted(b []byte, name string) []byte {
-	if plain := []byte(name); plainPrefix(plain) < len(name) || bytes.IndexByte(plain, 0x7f) >= 0 {
-		return strconv.AppendQuote(b, name)
-	}
-	return append(append(append(b, '"'), name...), '"')
-}
-
 // appendRest appends when the request could be sent. A wait of 0 says nothing.
 func appendRest(b []byte, wait time.Duration) []byte {
 	switch wait {
@@ -245,25 +233,6 @@ func appendCost(b []byte, cost int64) []byte {
 
 func appendDuration(b []byte, before string, d time.Duration, after string) []byte {
 	return append(append(append(b, before...), d.String()...), after...)
-}
-
-// rounded rounds a Duration, up or down, to a thousandth of its leading unit.
-func rounded(d time.Duration, up bool) time.Duration {
-	unit := time.Nanosecond
-	switch {
-	case d >= time.Second:
-		unit = time.Millisecond
-	case d >= time.Millisecond:
-		unit = time.Microsecond
-	}
-	if d == math.MaxInt64 { // never, or not known
-		return d
-	}
-	short := d.Truncate(unit)
-	if up && short < d && d <= math.MaxInt64-unit {
-		short += unit
-	}
-	return short
 }
 
 // Is reports whether target is [ErrThrottled], or context.DeadlineExceeded if the context's deadline is the reason.
@@ -310,19 +279,8 @@ func (e *FinalError) NonRetriable() {}
 
 // finalError returns what a server said with a final refusal.
 func finalError(s *headers.Signal) *FinalError {
-	code := []rune(withoutSecrets(s.Reason))
-	return &FinalError{Code: string(code[:min(len(code), 64)]), Message: withoutSecrets(s.Message)}
-}
-
-// withoutSecrets leaves out the words that may be credentials: long ones with letters and digits.
-func withoutSecrets(text string) string {
-	words := strings.Fields(text)
-	for i, word := range words {
-		if len(word) >= 20 && strings.ContainsFunc(word, unicode.IsDigit) && strings.ContainsFunc(word, unicode.IsLetter) {
-			words[i] = "…"
-		}
-	}
-	return strings.Join(words, " ")
+	code := []rune(words.WithoutSecrets(s.Reason))
+	return &FinalError{Code: string(code[:min(len(code), 64)]), Message: words.WithoutSecrets(s.Message)}
 }
 
 // Timeout reports whether the deadline of the context is the reason; so does url.Error.Timeout then.
@@ -340,9 +298,9 @@ func (r *Rejection) onlyError() bool {
 // MarshalJSON returns an object with reason (its [Reason.Label]), limit, key, cost, wait and max_wait. Durations are in seconds;
 // a wait is null if the request could never be sent, or if it is not known when.
 func (r Rejection) MarshalJSON() ([]byte, error) {
-	b := appendJSONString(append(make([]byte, 0, 160), `{"reason":`...), []byte(r.Reason.Label()))
-	b = appendJSONString(append(b, `,"limit":`...), []byte(r.Limit))
-	b = appendJSONString(append(b, `,"key":`...), []byte(r.Key))
+	b := words.AppendJSON(append(make([]byte, 0, 160), `{"reason":`...), []byte(r.Reason.Label()))
+	b = words.AppendJSON(append(b, `,"limit":`...), []byte(r.Limit))
+	b = words.AppendJSON(append(b, `,"key":`...), []byte(r.Key))
 	b = strconv.AppendInt(append(b, `,"cost":`...), r.Cost, 10)
 	b = append(b, `,"wait":`...)
 	if r.Wait == math.MaxInt64 {
@@ -369,45 +327,4 @@ func (r *Rejection) waitAttr() slog.Attr {
 		return slog.String("wait", "never")
 	}
 	return slog.String("wait", "not known")
-}
-
-// appendJSONString appends a text as a string of JSON. What is not UTF-8 becomes U+FFFD, as in encoding/json.
-func appendJSONString(b, text []byte) []byte {
-	b = append(b, '"')
-	for {
-		n := plainPrefix(text)
-		if b = append(b, text[:n]...); n == len(text) {
-			return append(b, '"')
-		}
-		text = text[n:]
-		size := 1
-		switch c := text[0]; {
-		case c >= utf8.RuneSelf:
-			var r rune
-			r, size = utf8.DecodeRune(text)
-			b = utf8.AppendRune(b, r)
-		case c < ' ':
-			b = append(b, '\\', 'u', '0', '0', "0123456789abcdef"[c>>4], "0123456789abcdef"[c&15])
-		default:
-			b = append(b, '\\', c)
-		}
-		text = text[size:]
-	}
-}
-
-// plainPrefix returns how many bytes at the beginning of a text stand for themselves in a string of JSON. It skips eight at a time
-// where the highest bit of each stays clear: by itself, less a space, and less one after a quote or a backslash was made a zero.
-func plainPrefix(text []byte) int {
-	const ones = 0x0101010101010101
-	n := 0
-	for ; len(text)-n >= 8; n += 8 {
-		x := binary.LittleEndian.Uint64(text[n:])
-		if (x|(x-ones*' ')|((x^ones*'"')-ones)|((x^ones*'\\')-ones))&(ones<<7) != 0 {
-			break
-		}
-	}
-	for n < len(text) && text[n] >= ' ' && text[n] < utf8.RuneSelf && text[n] != '"' && text[n] != '\\' {
-		n++
-	}
-	return n
 }

@@ -2,15 +2,14 @@ package throttle
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"io"
 	"maps"
-	"math"
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
+
+	"github.com/httpthrottle/throttle/internal/problem"
 )
 
 type localKey struct{}
@@ -24,8 +23,7 @@ type synthetic struct {
 	response  http.Response
 	request   http.Request
 	body      syntheticBody
-	values    [4]string // of its header
-	room      [600]byte // for the detail, and the body after it; more is allocated
+	room      problem.Room
 }
 
 // Value marks the request of the response.
@@ -70,7 +68,7 @@ func (r *Rejection) Response(req *http.Request) *http.Response {
 	s.response = http.Response{
 		Status: status, StatusCode: code,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: make(http.Header, len(s.values)), Request: &s.request,
+		Header: make(http.Header, problem.Fields), Request: &s.request,
 	}
 	text := s.document(r)
 	s.response.ContentLength = int64(len(text))
@@ -101,73 +99,11 @@ func (r *Rejection) WriteResponse(w http.ResponseWriter) {
 
 // document returns the body, and sets the header to go with it.
 func (s *synthetic) document(r *Rejection) []byte {
-	said, final := r.Err.(*FinalError)
-	wait, words, code := r.Wait, "Too many requests", "rate_limit_exceeded"
-	problem, kind := `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too Many Requests","status":429,"detail":`, "rate_limit_error"
-	if r.Reason == ReasonShutdown { // another process may serve the request at once
-		wait, words, code = time.Second, "Shutting down", "shutdown"
-		problem, kind = `{"type":"about:blank","title":"Service Unavailable","status":503,"detail":`, "service_unavailable"
+	p := problem.Problem{Wait: r.Wait, Shutdown: r.Reason == ReasonShutdown}
+	if said, final := r.Err.(*FinalError); final {
+		p.Final, p.Said, p.Code = true, said.Error(), said.Code
 	}
-	waits := !final && wait < math.MaxInt64
-	b := s.room[:0]
-	if final {
-		b, code = appendJSONString(b, []byte(said.Error())), cmp.Or(said.Code, code)
-	} else {
-		b = append(append(b, '"'), words...)
-		if waits {
-			b = append(appendSeconds(append(b, ": retry in "...), inWhole(wait, time.Millisecond)), " s"...)
-		}
-		b = append(b, '"')
-	}
-	detail := b
-	b = append(b, problem...)
-	b = append(b, detail...)
-	b = append(append(b, `,"message":`...), detail...) // as GitHub has it
-	if waits {
-		b = appendSeconds(append(b, `,"retry_after":`...), inWhole(wait, time.Millisecond)) // as Discord has it
-	}
-	b = append(append(b, `,"error":{"type":"`...), kind...)
-	b = appendJSONString(append(b, `","code":`...), []byte(code)) // as OpenAI and Anthropic have it
-	b = append(append(append(b, `,"message":`...), detail...), "}}"...)
-	text := b[len(detail):]
-	s.values[0] = "application/problem+json"
-	set := func(name string, i int) { s.response.Header[name] = s.values[i : i+1 : i+1] }
-	set("Content-Type", 0)
-	var room [64]byte
-	numbers := strconv.AppendInt(room[:0], int64(len(text)), 10)
-	length := len(numbers)
-	numbers = strconv.AppendInt(numbers, inWhole(wait, time.Second), 10)
-	seconds := len(numbers)
-	all := string(strconv.AppendInt(numbers, inWhole(wait, time.Millisecond), 10))
-	s.values[1], s.values[2], s.values[3] = all[:length], all[length:seconds], all[seconds:]
-	set("Content-Length", 1)
-	switch {
-	case waits:
-		set("Retry-After", 2)
-		set("Retry-After-Ms", 3) // some SDKs prefer it
-	case final:
-		s.values[2] = "false"
-		set("X-Should-Retry", 2) // which the SDKs of OpenAI and Anthropic heed
-	}
-	return text
-}
-
-// inWhole returns a wait in whole units, rounded up, and never 0, on which some clients retry immediately.
-func inWhole(wait, unit time.Duration) int64 {
-	if wait > math.MaxInt64-unit {
-		return int64(wait / unit)
-	}
-	return max(1, int64((wait+unit-1)/unit))
-}
-
-// appendSeconds appends a time in ms as a number of seconds.
-func appendSeconds(b []byte, ms int64) []byte {
-	b = strconv.AppendInt(b, ms/1000, 10)
-	if ms %= 1000; ms == 0 {
-		return b
-	}
-	b = append(b, '.', byte('0'+ms/100), byte('0'+ms/10%10), byte('0'+ms%10))
-	return bytes.TrimRight(b, "0")
+	return p.Write(&s.room, s.response.Header)
 }
 
 // shaped returns the response of the user's shape to a rejection, or the default if that is nil. It fills in what a whole response must

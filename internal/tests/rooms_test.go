@@ -41,6 +41,8 @@ var never = map[string][]string{
 	"internal/supply":      arithmetic,
 	"internal/metrics":     {"sync", "net/http", "log", "log/slog", "os"},
 	"internal/saved":       arithmetic,
+	"internal/words":       arithmetic,
+	"internal/problem":     {"sync", "sync/atomic", "context", "log", "log/slog", "os"},
 	"internal/pattern":     {"sync", "time"},
 	"internal/jsonfinder":  {"net/http", "sync", "time"},
 }
