@@ -119,7 +119,7 @@ func (t *Ticket) RoundTrip(req *http.Request) (*http.Response, error) {
 		resp, _, err := t.by.sendGranted(req, w, t.waits)
 		return resp, err
 	case t.limiter.core.RefusalOf(w) != nil:
-		return t.by.refuse(req, w)
+		return t.by.rejectWaiter(req, w)
 	default:
 		t.leave()
 		closeBody(req)
@@ -143,8 +143,8 @@ func (t *Transport) sendGranted(req *http.Request, w *limiter.Waiter, waited boo
 	return t.sendWaited(&c, w)
 }
 
-// refuse returns what the caller gets for a request that was refused.
-func (t *Transport) refuse(req *http.Request, w *limiter.Waiter) (*http.Response, error) {
+// rejectWaiter returns what the caller gets for a request that was rejected while it waited.
+func (t *Transport) rejectWaiter(req *http.Request, w *limiter.Waiter) (*http.Response, error) {
 	defer closeBody(req)
 	resp, _, err := t.turnAway(req, t.limiter.core.Refuse(req.Context(), w), true)
 	return resp, err

@@ -67,12 +67,12 @@ func checkNumber(n int) error {
 
 // forecast returns when n requests like r would be sent.
 func (l *Limiter) forecast(r *limiter.Request, w *limiter.Waiter, n int) (Forecast, error) {
-	of, refused, err := l.core.Forecast(r, w, n)
+	of, rejection, err := l.core.Forecast(r, w, n)
 	switch {
 	case err != nil:
 		return Forecast{}, err
-	case refused != nil:
-		return Forecast{}, rejected(refused)
+	case rejection != nil:
+		return Forecast{}, rejected(rejection)
 	}
 	f := Forecast{Key: of.Key, Least: of.Least}
 	if of.Limit != nil {

@@ -49,7 +49,7 @@ func (m *member) Send(req *http.Request, w *limiter.Waiter, waited bool) (*http.
 }
 
 func (m *member) TurnAway(req *http.Request, w *limiter.Waiter) (*http.Response, error) {
-	return (*Transport)(m).refuse(req, w)
+	return (*Transport)(m).rejectWaiter(req, w)
 }
 
 // isUnsent reports whether a request has certainly not reached the server, given its error, although it has not ended. If the base does

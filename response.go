@@ -250,7 +250,7 @@ func (t *Transport) readHints(c *call, resp *http.Response) (*quota.Hints, *body
 	now, header := time.Now(), content.Decoded(resp.Header)
 	signal := t.hints.Parse(host, resp.StatusCode, header, nil, now)
 	if signal.Limited {
-		t.refused(req.Context(), ByHost(req), resp.StatusCode, signal.Wait.Value)
+		t.serverRefused(req.Context(), ByHost(req), resp.StatusCode, signal.Wait.Value)
 	}
 	if t.noHints {
 		return nil, nil
@@ -282,8 +282,8 @@ func (t *Transport) unread(req *http.Request, resp *http.Response, limit *bucket
 	}
 }
 
-// refused counts and reports that a server refused a request because of a limit.
-func (t *Transport) refused(ctx context.Context, host string, status int, wait time.Duration) {
+// serverRefused counts and reports that a server refused a request because of a limit.
+func (t *Transport) serverRefused(ctx context.Context, host string, status int, wait time.Duration) {
 	t.limiter.core.CountRefusal(t.user)
 	if f := t.observer.hooks.OnServerRefusal; f != nil {
 		f(ServerRefusalEvent{Context: ctx, Host: host, Status: status, RetryAfter: wait})
@@ -402,7 +402,7 @@ func (m *bodyHints) report() {
 		w := t.hintsFrom(m.status, &signal)
 		w.After = m.hints
 		if w.Limited && !m.signal.Limited {
-			t.refused(m.ctx, m.gate.Host, m.status, w.Wait)
+			t.serverRefused(m.ctx, m.gate.Host, m.status, w.Wait)
 		}
 		r := limiter.Request{User: t.user, Context: m.ctx, Mark: limiter.Mark{At: m.sent}}
 		a := &limiter.Answer{Hints: w, Doubts: m.doubts, Charges: m.charges}

@@ -26,7 +26,7 @@ func (l *Core) NewDoor(every time.Duration) *Door {
 	li := &bucket.Limit{Index: l.Gate.Index, Rule: bucket.Rule{Name: doorLimit, Share: 1, Open: true}}
 	d.bucket = &bucket.Bucket{Limit: li, Meter: (*doorMeter)(d)}
 	li.Single = d.bucket
-	bucket.PointOf(d.bucket).Apart = true
+	bucket.PointOf(d.bucket).Elsewhere = true
 	return d
 }
 

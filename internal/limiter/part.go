@@ -34,7 +34,7 @@ func (l *Core) Work(all []Work, w *Waiter, n int64, within time.Duration) []Work
 	least, known := Work{Done: math.Inf(1)}, false
 	for i, cost := range w.in.Costs[:min(len(w.in.Costs), len(ahead))] {
 		p := w.in.Point(i)
-		if cost == 0 || p.Apart {
+		if cost == 0 || p.Elsewhere {
 			continue
 		}
 		total := workOf(ahead[i], cost, n)

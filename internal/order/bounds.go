@@ -12,7 +12,7 @@ const mostRise = 1 << 55
 
 // choosePacer has costs count at the stop where the tokens of the first request take the longest to come in.
 func (q *queue) choosePacer(w *Waiter) {
-	if q.lane.line.apart { // nothing is certain to be paid before
+	if q.lane.line.elsewhere { // nothing is certain to be paid before
 		return
 	}
 	longest := 0.
@@ -26,7 +26,7 @@ func (q *queue) choosePacer(w *Waiter) {
 // pace notes how fast tokens come in now, and finds the bounds of all subtrees again that first requests have left. Other bounds
 // that were found before are right, but may be earlier than they need be.
 func (q *queue) pace() {
-	if ln := q.lane.line; !ln.apart {
+	if ln := q.lane.line; !ln.elsewhere {
 		q.slope = ln.points[q.pacer].Interval()
 	}
 	for w := q.first; w != nil; w = w.parent {

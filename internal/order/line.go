@@ -13,18 +13,18 @@ import (
 // another request first. There it bars later requests. It does not bar its other points, because lines of different keys would
 // delay each other. The exception is a starved request.
 type line struct {
-	entry   // in Order.fresh, by its first request
-	id      string
-	points  []*Point
-	stops   []stop // by point
-	open    heapOf[*lane]
-	lanes   map[*Point]*lane // by gate
-	queues  []*queue         // of all lanes
-	size    int
-	apart   bool    // see Point.Apart
-	fair    int     // the stop where callers take turns; -1: there is none
-	first   *Waiter // as its stops know it; nil: all lanes are closed
-	starved *lane   // its first request has been passed over for too long, and bars all points of the line; nil: it has not
+	entry     // in Order.fresh, by its first request
+	id        string
+	points    []*Point
+	stops     []stop // by point
+	open      heapOf[*lane]
+	lanes     map[*Point]*lane // by gate
+	queues    []*queue         // of all lanes
+	size      int
+	elsewhere bool    // see Point.Elsewhere
+	fair      int     // the stop where callers take turns; -1: there is none
+	first     *Waiter // as its stops know it; nil: all lanes are closed
+	starved   *lane   // its first request has been passed over for too long, and bars all points of the line; nil: it has not
 
 	check overdue
 }
@@ -108,7 +108,7 @@ func (o *Order) open(w *Waiter) *line {
 		if p.Fair {
 			ln.fair = i
 		}
-		ln.apart = ln.apart || p.Apart
+		ln.elsewhere = ln.elsewhere || p.Elsewhere
 		o.enter(p, &ln.stops[i])
 		ln.stops[i].line, ln.stops[i].index = ln, i
 	}

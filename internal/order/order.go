@@ -57,9 +57,9 @@ type Payer interface {
 // Payer is ready for use.
 type Point struct {
 	Payer
-	Fair    bool  // callers take turns; a request has one such point at most
-	Apart   bool  // requests that wait here wait in other Orders, too, so none is certain to be granted here; see Ahead
-	Recheck int64 // the longest time after which the Payer is asked again, although no cost can be paid before; 0: none
+	Fair      bool  // callers take turns; a request has one such point at most
+	Elsewhere bool  // requests that wait here wait in other Orders, too, so none is certain to be granted here; see Ahead
+	Recheck   int64 // the longest time after which the Payer is asked again, although no cost can be paid before; 0: none
 
 	entry          // in Order.due, by when it is to be looked at
 	serial  uint64 // identifies the point; 0: no request has waited here

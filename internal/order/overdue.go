@@ -164,7 +164,7 @@ func (o *Order) overdue(ln *line, now Instant, work *int) (w *Waiter, due Instan
 	if c.fresh {
 		ln.recheck()
 	}
-	if w := c.late; w != nil && w.IsWaiting() && !ln.apart {
+	if w := c.late; w != nil && w.IsWaiting() && !ln.elsewhere {
 		c.pass(w.Costs)
 	}
 	c.late = nil
@@ -241,7 +241,7 @@ func (c *overdue) pass(costs []int64) { addCounts(c.passed[:len(costs)], costs) 
 func (s *search) others(i int) int64 {
 	q, all := s.queue, s.line.check.all[i]
 	switch {
-	case s.line.apart || len(s.line.queues) == 1 || i == len(s.line.stops) && len(q.lane.queues) == 1:
+	case s.line.elsewhere || len(s.line.queues) == 1 || i == len(s.line.stops) && len(q.lane.queues) == 1:
 		return 0
 	case all < 2*meter.MaxCount:
 		return max(0, all-q.root.sums()[i])
@@ -279,7 +279,7 @@ func (s *search) find() bool {
 			return false
 		}
 	}
-	if !s.line.apart {
+	if !s.line.elsewhere {
 		q.addAhead(s.ahead, 0, func(w *Waiter, _ int64) bool { return w.key.Before(s.from) })
 	}
 	for w := q.from(s.from); w != nil; w = s.after(w) {
@@ -304,7 +304,7 @@ func (s *search) find() bool {
 
 // pass passes requests that cost so much.
 func (s *search) pass(costs []int64) {
-	if s.line.apart {
+	if s.line.elsewhere {
 		return
 	}
 	addCounts(s.ahead, costs)
@@ -369,7 +369,7 @@ func (s *search) after(w *Waiter) *Waiter {
 // skips passes n and those below it, if all of them meet their bounds. What they cost is ahead then.
 func (s *search) skips(n *Waiter) bool {
 	for i, sum := range n.sums() {
-		if s.line.apart {
+		if s.line.elsewhere {
 			sum = 0
 		}
 		if !s.meets(n, i, meter.AddCount(s.ahead[i], sum)) {

@@ -39,7 +39,7 @@ func (o *Order) Expect(w *Waiter, now Instant) (due Instant, binding int) {
 }
 
 // Ahead returns what requests cost, by stop, that are granted before w, which waits or may join, if they wait nowhere else. Where they do
-// (see [Point].Apart), Plan counts none of them, because none is certain to be granted here. mosts are what no request of the line costs
+// (see [Point].Elsewhere), Plan counts none of them, because none is certain to be granted here. mosts are what no request of the line costs
 // more than, and alike reports that each of them costs the same as w. The results are valid until the next call.
 func (o *Order) Ahead(w *Waiter, now Instant) (ahead, mosts []int64, alike bool) {
 	x := &o.planner
@@ -88,7 +88,7 @@ func (ln *line) isAlike(w *Waiter) bool {
 	return true
 }
 
-// findOwn finds what is paid before w in its own queue, and returns the queue; nil: it is yet to be made. In a line that is apart, that is
+// findOwn finds what is paid before w in its own queue, and returns the queue; nil: it is yet to be made. In a line whose requests wait elsewhere, too, that is
 // nothing, unless even what is not certain counts.
 func (x *planner) findOwn(w *Waiter, uncertain bool) *queue {
 	x.begin(w)
@@ -99,7 +99,7 @@ func (x *planner) findOwn(w *Waiter, uncertain bool) *queue {
 	if x.line != nil && q == nil {
 		q, k = x.line.joins(w, k)
 	}
-	if q != nil && (uncertain || !x.line.apart) {
+	if q != nil && (uncertain || !x.line.elsewhere) {
 		q.addAhead(x.ahead, 0, func(other *Waiter, _ int64) bool { return other.key.Before(k) })
 	}
 	return q
@@ -143,7 +143,7 @@ type planner struct {
 func (x *planner) plan(w *Waiter, q *queue) (due Instant, binding int) {
 	x.total = append(x.total[:0], x.ahead...)
 	turn := x.turn(w)
-	if x.line != nil && !x.line.apart && (q == nil || len(x.line.queues) > 1) {
+	if x.line != nil && !x.line.elsewhere && (q == nil || len(x.line.queues) > 1) {
 		x.addOthers(w, q, turn)
 	}
 	due = -1
@@ -214,7 +214,7 @@ func (l *lane) isOpen(now Instant) bool {
 // isStuck reports whether the first request that is blocked here is certain to go before others that come after it here: no
 // request of another line can make it wait elsewhere, or move the turn of its caller on.
 func (s *stop) isStuck(now Instant) bool {
-	if s.line.apart || s.lane != nil || !s.line.open.Top().isOpen(now) {
+	if s.line.elsewhere || s.lane != nil || !s.line.open.Top().isOpen(now) {
 		return false
 	}
 	for i := range s.line.stops {
