@@ -88,8 +88,8 @@ func (ln *line) isAlike(w *Waiter) bool {
 	return true
 }
 
-// findOwn finds what is paid before w in its own queue, and returns the queue; nil: it is yet to be made. In a line whose requests wait elsewhere, too, that is
-// nothing, unless even what is not certain counts.
+// findOwn finds what is paid before w in its own queue, and returns the queue; nil: it is yet to be made. In a line whose requests wait
+// elsewhere, too, that is nothing, unless even what is not certain counts.
 func (x *planner) findOwn(w *Waiter, uncertain bool) *queue {
 	x.begin(w)
 	q, k := w.queue, w.key
