@@ -41,7 +41,8 @@ type AIMD struct {
 	// ErrorThreshold is the share of requests that may fail, above 0 and at most 1. Each 5xx, timeout and broken connection counts as one
 	// failure. Above the threshold the rate is cut, whatever the reason for the failures, and it grows again when successes have made up for
 	// them. 0 stands for a threshold that is learned: 8 % plus one and a half times the usual share at low load, where a 5xx other than 503
-	// and 504 counts as 0.4 of a failure. It counts only while lower rates reduce the failures. A 429 always cuts the rate.
+	// and 504 counts as 0.4 of a failure. It counts only while lower rates reduce the failures. When one has reduced them, each counts as
+	// one, and 4 % may fail in addition to those that a lower rate does not avoid. A 429 always cuts the rate.
 	// If it is set beside an AdaptiveInFlight limit, all failures except those 429s that the number takes count here, and not there.
 	ErrorThreshold float64
 }
@@ -89,7 +90,8 @@ const (
 	OutcomeThrottled
 	// OutcomeUnavailable may or may not be caused by load: 503 without Retry-After, 504, a timeout, a refused or broken connection.
 	OutcomeUnavailable
-	// OutcomeError is any other 5xx. It is more often a fault than load, and counts as 0.4 of a failure, or as one if an ErrorThreshold is set.
+	// OutcomeError is any other 5xx. It is more often a fault than load, and counts as 0.4 of a failure, or as one if an ErrorThreshold is set
+	// or a lower rate has reduced the failures.
 	OutcomeError
 	// OutcomeIgnore shows nothing: the caller canceled the request, or it was never sent.
 	OutcomeIgnore

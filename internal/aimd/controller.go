@@ -202,11 +202,7 @@ func (c *controller) result(now instant, t ticket, o Outcome, latency, retryAfte
 	} else {
 		c.failed(now, t, o, int64(retryAfter))
 	}
-	switch {
-	case c.silence.on || t.seq <= c.cutSeq || o == Throttled:
-	case c.cfg.ErrorThreshold > 0:
-		c.exceed(now, o)
-	default:
+	if !c.silence.on && t.seq > c.cutSeq && o != Throttled {
 		c.weigh(now, t.at, o)
 	}
 	if o == OK {
@@ -330,7 +326,7 @@ func (c *controller) retuned() (Retune, bool) {
 
 // mayGrow reports whether nothing but a lack of use forbids growth. A server that only fails is not asked for more.
 func (c *controller) mayGrow(now instant) bool {
-	return !c.silence.on && now >= max(c.pausedUntil, c.heldUntil) && c.failures.trial == 0 && c.excess.allows(c.cfg.ErrorThreshold) &&
+	return !c.silence.on && now >= max(c.pausedUntil, c.heldUntil) && c.failures.trial == 0 && c.excess.allows(c.threshold(now)) &&
 		float64(now-c.okAt) <= c.tau()
 }
 

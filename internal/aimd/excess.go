@@ -2,7 +2,7 @@ package aimd
 
 import "math"
 
-// An excess is how many failures there were beyond an ErrorThreshold, less what successes have made up for since. While it is bounded, the
+// An excess is how many failures there were beyond a threshold, less what successes have made up for since. While it is bounded, the
 // share of failures is no higher than the threshold in the long run. All failures count alike: a threshold is no guess about their cause.
 type excess struct {
 	failures float64
@@ -48,17 +48,21 @@ func (e *excess) add(now instant, threshold float64, failed bool) bool {
 	return failed && e.failures > max(bound, e.cutAbove)
 }
 
-// exceed counts the response to a request that was sent since the last cut against an ErrorThreshold. After a cut, the next one waits
-// until its effect can be seen, and until there are still more failures.
-func (c *controller) exceed(now instant, o Outcome) {
-	e, threshold := &c.excess, c.cfg.ErrorThreshold
-	if !e.add(now, threshold, o.weight() > 0) || float64(now-c.cutAt) < c.tau() {
-		return
+// share returns the share of failures since the last cut.
+func (e *excess) share() float64 { return e.bad / max(1, e.n) }
+
+// exceed counts the response to a request that was sent since the last cut against a threshold, and reports whether it has cut the rate.
+// After a cut, the next one waits until its effect can be seen, and until there are still more failures.
+func (c *controller) exceed(now instant, threshold float64, failed bool) bool {
+	e := &c.excess
+	if !e.add(now, threshold, failed) || float64(now-c.cutAt) < c.tau() {
+		return false
 	}
 	c.bound(now, CauseErrors)
-	share := e.bad / e.n
+	share := e.share()
 	good := c.current * (1 - share)
 	c.cut(now, CauseErrors, good/(1-min(threshold, share)), max(0.3*c.current, min(good, beta*c.current)))
 	bound := e.bound(threshold)
 	e.cutAbove = min(e.failures+bound/2, (mostExcess-0.5)*bound)
+	return true
 }

@@ -83,9 +83,9 @@ func failing(threshold float64, n, each int, o Outcome) (c *controller, failed i
 	for i := 1; i <= n; i++ {
 		if i%each == 0 {
 			failed++
-			c.exceed(second, o)
+			c.weigh(second, second, o)
 		} else {
-			c.exceed(second, OK)
+			c.weigh(second, second, OK)
 		}
 	}
 	return c, failed
@@ -109,10 +109,10 @@ func TestAnErrorThresholdDecidesAlone(t *testing.T) {
 func TestAnErrorThresholdWaitsForTheEffectOfACut(t *testing.T) {
 	c, _ := failing(0.25, 40, 2, Error)
 	c.excess.failures = c.excess.cutAbove
-	c.exceed(2*second-1, Error)
+	c.weigh(2*second-1, 2*second-1, Error)
 	assert.Equal(t, 50.0, c.current)
 	c.excess.failures = c.excess.cutAbove + 0.5
-	c.exceed(2*second, Error)
+	c.weigh(2*second, 2*second, Error)
 	assert.Less(t, c.current, 50.0)
 
 	e := &c.excess
@@ -234,12 +234,88 @@ func TestATrialShowsWhetherLoadIsTheCause(t *testing.T) {
 	assert.Equal(t, 0.2, c.failures.usual)
 	assert.Equal(t, 2*second+doubtFor, c.failures.notLoadUntil)
 
-	c = at100(Config{})
-	c.try(second, 0.2, 100, false)
-	c.weighs(second, 47, OK)
+	assert.Zero(t, c.threshold(2*second), "load causes no failures")
+}
+
+// trialOf returns a controller that has just cut its rate for that share of failures, and when the effect can be seen.
+func trialOf(share float64) (*controller, instant) {
+	c := at100(Config{})
+	c.try(second, share, c.current, false)
+	return c, second + int64(c.tau())
+}
+
+func TestATrialEndsWhenItsEffectIsClear(t *testing.T) {
+	c, seen := trialOf(0.2)
+	c.weighs(seen, 47, OK)
 	require.Equal(t, 0.2, c.failures.trial)
-	c.weigh(second, second, OK)
+	c.weigh(seen, seen, OK)
 	assert.Zero(t, c.failures.trial, "48 decide")
+
+	c, seen = trialOf(0.4)
+	c.weighs(seen, 7, Unavailable) // a seventh of 48, where a sixth and a bit would have helped
+	c.weighs(seen, 88, OK)
+	require.Equal(t, 0.4, c.failures.trial)
+	c.weigh(seen, seen, OK)
+	assert.Zero(t, c.failures.trial, "96 decide if 48 are not clear")
+
+	c, seen = trialOf(0.2)
+	for range 200 {
+		c.weigh(seen, seen-1, Unavailable)
+	}
+	assert.Equal(t, 0.2, c.failures.trial, "what was sent before the effect of the cut can be seen says nothing")
+}
+
+// knowing returns a controller that has found that load causes failures.
+func knowing() *controller {
+	c, seen := trialOf(0.2)
+	c.weighs(seen, trialSeen, OK)
+	c.current, c.ceiling, c.cutAt = 100, 100, 0
+	return c
+}
+
+// weighMixed weighs n responses, of which each so many is an Error.
+func (c *controller) weighMixed(now instant, n, each int) {
+	for i := range n {
+		o := OK
+		if i%each == each-1 {
+			o = Error
+		}
+		c.weigh(now, now, o)
+	}
+}
+
+func TestFailuresThatLoadCausesCountFully(t *testing.T) {
+	c := knowing()
+	now := 10 * second
+	assert.Equal(t, mostByLoad, c.threshold(now))
+	c.weighMixed(now, 1000, 26)
+	assert.Equal(t, 100.0, c.current, "one in 26")
+	c.weighMixed(now, 100, 10)
+	assert.InDelta(t, 90, c.current, 0.1, "one in ten")
+	assert.Equal(t, now+wordFor, c.failures.loadUntil)
+	assert.False(t, c.mayGrow(now))
+	assert.Zero(t, c.threshold(now+wordFor), "it is forgotten if nothing fails")
+}
+
+func TestFailuresThatStayAtHalfOfTheRateAreNotCausedByLoad(t *testing.T) {
+	c := knowing()
+	now := 10 * second
+	for c.failures.trial == 0 {
+		require.Greater(t, c.current, 40.0)
+		c.weighMixed(now, 60, 5)
+		now += int64(c.tau())
+	}
+	assert.LessOrEqual(t, c.current, 50.0)
+	for range 4 {
+		now += int64(c.tau())
+		c.weighMixed(now, trialSeen/2, 5)
+	}
+	assert.Equal(t, 100.0, c.current, "the cuts are undone")
+	assert.InDelta(t, mostByLoad+1.25*0.2, c.threshold(now), 0.06)
+	assert.Greater(t, c.failures.loadUntil, now)
+	c.weighMixed(now, 1000, 5)
+	assert.Equal(t, 100.0, c.current)
+	assert.Equal(t, mostByLoad, c.threshold(c.failures.staysUntil), "it is tried again")
 }
 
 // answers measures n latencies of requests that are sent and answered in an instant.
