@@ -19,6 +19,7 @@ const (
 	outageMost = 120 * second // what refuses everything for longer is not only down
 
 	darkPart  = 3  // of the time in which nothing was accepted is a wait at most, and one after a refusal at least
+	lateParts = 16 // of the time in which nothing was accepted: so much later than asked for a request is sent
 	gapTimes  = 3  // as long as the longest gap is a wait at most
 	gapMemory = 16 // times as long as a gap it takes until it is forgotten
 )
@@ -83,6 +84,17 @@ func (b *Backoff) Wait(d int64, maybeDown bool) int64 {
 		return d
 	}
 	return max(d, dark/darkPart)
+}
+
+// Asked returns how long to wait after a refusal that asks for a wait of d. The end that a server names may be too early each time, and a
+// request before the true one may begin the wait again. So a long wait is longer by a sixteenth of the time in which nothing has been
+// accepted, but no more than twice as long. A short one costs little if it begins again, and if the window is shared with others, who comes
+// late gets nothing of it.
+func (b *Backoff) Asked(d int64) int64 {
+	if d <= Longest {
+		return d
+	}
+	return d + min(d, (b.last-b.since)/lateParts)
 }
 
 func inSeconds(d int64) int32 { return int32(max(0, min(d/second, math.MaxInt32))) }

@@ -54,6 +54,19 @@ func TestAWaitIsAtMostWhatWasSeenExplains(t *testing.T) {
 	require.Equal(t, 36*minute, b.Most(), "gaps as long as that confirm it")
 }
 
+func TestALongWaitIsLongerIfItsEndWasTooEarly(t *testing.T) {
+	b := NewBackoff()
+	b.Sent(0, true)
+	require.Equal(t, 60*minute, b.Asked(60*minute))
+	b.Sent(60*minute, true)
+	require.Equal(t, 60*minute+60*minute/16, b.Asked(60*minute))
+	require.Equal(t, Longest, b.Asked(Longest))
+	b.Sent(60*60*minute, true)
+	require.Equal(t, 2*60*minute, b.Asked(60*minute))
+	b.Accepted(60 * 60 * minute)
+	require.Equal(t, 60*minute, b.Asked(60*minute))
+}
+
 func TestAServerThatMayBeDownIsAskedAsBeforeForTwoMinutes(t *testing.T) {
 	b := NewBackoff()
 	b.Sent(0, true)

@@ -22,6 +22,7 @@ type banning struct {
 	status   int
 	from     time.Time
 	ban      time.Duration
+	asks     string // for this wait, in seconds, which is shorter than the ban; "": for none
 	until    time.Time
 	refused  int
 	accepted time.Time // the first time after the ban
@@ -39,6 +40,9 @@ func (s *banning) RoundTrip(q *http.Request) (*http.Response, error) {
 		s.refused++
 		s.until = now.Add(s.ban)
 		resp.StatusCode, resp.Body = s.status, io.NopCloser(strings.NewReader("<html>Request Rate Threshold Exceeded</html>"))
+		if s.asks != "" {
+			resp.Header.Set("Retry-After", s.asks)
+		}
 	case s.accepted.IsZero():
 		s.accepted = now
 	}
@@ -53,23 +57,7 @@ func TestABanThatEachRequestProlongsEnds(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					s := &banning{status: status, from: time.Now().Add(time.Minute), ban: 10 * time.Minute}
 					tr := throttle.Must(throttle.New(s, opts...))
-					end := time.Now().Add(3 * time.Hour)
-					var wg sync.WaitGroup
-					for range 2 {
-						wg.Go(func() {
-							for time.Now().Before(end) {
-								q, err := http.NewRequestWithContext(t.Context(), "GET", "http://host.test/", nil)
-								require.NoError(t, err)
-								resp, err := tr.RoundTrip(q)
-								if err == nil {
-									_, _ = io.Copy(io.Discard, resp.Body)
-									_ = resp.Body.Close()
-								}
-								time.Sleep(900 * time.Millisecond)
-							}
-						})
-					}
-					wg.Wait()
+					useFor(t, tr, 3*time.Hour)
 					require.NotZero(t, s.accepted, "%d refused", s.refused)
 					assert.Less(t, s.accepted.Sub(s.from), time.Hour)
 					most := 45
@@ -81,4 +69,44 @@ func TestABanThatEachRequestProlongsEnds(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A ban lasts longer than it says, and each request in it begins it again. A client that comes each time at the end that it was told is never
+// accepted.
+func TestABanWhoseEndIsAlwaysToldTooEarlyEnds(t *testing.T) {
+	for name, opts := range learning {
+		if name == "server quota" {
+			continue // it believes what its server says of the quota
+		}
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &banning{status: http.StatusTooManyRequests, from: time.Now().Add(10 * time.Minute), ban: time.Hour + 3*time.Minute, asks: "3600"}
+				useFor(t, throttle.Must(throttle.New(s, opts...)), 6*time.Hour)
+				require.NotZero(t, s.accepted, "%d refused", s.refused)
+				assert.Less(t, s.accepted.Sub(s.from), 4*time.Hour)
+				assert.LessOrEqual(t, s.refused, 6)
+			})
+		})
+	}
+}
+
+// useFor has two callers send a request each second.
+func useFor(t *testing.T, tr *throttle.Transport, d time.Duration) {
+	var wg sync.WaitGroup
+	end := time.Now().Add(d)
+	for range 2 {
+		wg.Go(func() {
+			for time.Now().Before(end) {
+				q, err := http.NewRequestWithContext(t.Context(), "GET", "http://host.test/", nil)
+				require.NoError(t, err)
+				resp, err := tr.RoundTrip(q)
+				if err == nil {
+					_, _ = io.Copy(io.Discard, resp.Body)
+					_ = resp.Body.Close()
+				}
+				time.Sleep(900 * time.Millisecond)
+			}
+		})
+	}
+	wg.Wait()
 }

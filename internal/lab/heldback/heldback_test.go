@@ -89,6 +89,10 @@ func TestMoreThanTheLimitIsRefused(t *testing.T) { // slow: it takes seconds of 
 		}
 		all.Wait()
 		windows := 1 + int64(time.Since(start)/s.Per)
+		if asked := seen[http.StatusOK] + seen[s.Refuses]; asked <= int(s.burst+windows*s.N) {
+			t.Logf("not tested: this machine is too busy to exceed the limit: %d requests", asked)
+			return
+		}
 		assert.Len(t, seen, 2, "%v", seen)
 		assert.Positive(t, seen[s.Refuses], "%v", seen)
 		assert.GreaterOrEqual(t, seen[http.StatusOK], int(s.burst), "%v", seen)
@@ -97,7 +101,7 @@ func TestMoreThanTheLimitIsRefused(t *testing.T) { // slow: it takes seconds of 
 }
 
 // A client that never exceeds 95 % of the limit is accepted. Requests are sent one by one, so that a slow machine does not bunch them. But it
-// can stop the ticker from which Fiber takes the time, and the window becomes longer: so one in twenty may be refused.
+// can stop the ticker from which Fiber takes the time, and the window becomes longer: so one in twenty may be refused, or one.
 func TestLessThanTheLimitIsAccepted(t *testing.T) { // slow: it takes seconds of real time
 	t.Parallel()
 	ofEach(t, func(t *testing.T, s setting, ask func() int) {
@@ -111,7 +115,7 @@ func TestLessThanTheLimitIsAccepted(t *testing.T) { // slow: it takes seconds of
 			}
 			<-next
 		}
-		assert.LessOrEqual(t, refused, asked/20, "of %d", asked)
+		assert.LessOrEqual(t, refused, max(1, asked/20), "of %d", asked)
 	})
 }
 
