@@ -170,7 +170,7 @@ func (m *Leased) AskAt(now meter.Instant, d Demand) meter.Instant {
 		if again := meter.AddInstant(m.asked, max(int64(m.recheck()), mulSat(recheckGrows, max(0, m.asked-m.got)))); due-again > int64(recheckAfter) {
 			at = min(at, again)
 		}
-		if last := due - int64(m.lead); last > m.asked { // others may have set a hold
+		if last := due - int64(m.lead); last > m.asked && due-m.asked > 2*int64(recheckAfter) { // others may have set a hold
 			at = min(at, last)
 		}
 	}

@@ -132,8 +132,8 @@ func TestAFarPromiseIsCheckedAgain(t *testing.T) {
 	m.got = now + 100*second
 	at = asks(now + 100*second)
 	assert.Equal(t, now+100*second+int64(m.recheck()), at, "it got others")
-	assert.Equal(t, due-10*ms, asks(due-5*second-1))
-	assert.Equal(t, meter.Never, asks(due-5*second))
+	assert.Equal(t, due-10*ms, asks(due-10*second-1))
+	assert.Equal(t, meter.Never, asks(due-10*second))
 	assert.Equal(t, meter.Never, m.AskAt(now, Demand{First: 2, All: 2, Until: meter.Never}), "they are there")
 	m.got = now
 	m.asked = now
