@@ -213,11 +213,15 @@ func (m *Leased) endTurn(sent, now int64, asked *store.Part, p store.LeasedPart)
 		turn *= map[store.Kind]int64{store.Sliding: 2, store.Fixed: 4, store.Calendar: 4}[m.budget.Kind]
 	}
 	turn = turn/4 + m.chance(now, turn) // at different instants, so that no process is always first
-	m.again = max(m.again, min(sent+turn, m.shareFrom(all)))
+	end := sent + turn
+	if m.budget.Kind == store.Sliding {
+		end = min(end, m.shareFrom(all))
+	}
+	m.again = max(m.again, end)
 }
 
-// shareFrom returns from when on the process may use more of its share, given how many tokens it leased in the latest period. Its turns end
-// then: a window of which all was used within a short time comes in within as short a time, before a turn ends.
+// shareFrom returns from when on the process may use more of its share, given how many tokens it leased in the latest period. Turns of a
+// Sliding window end then: if all of it was used within a short time, it comes in within as short a time, before a turn ends.
 func (m *Leased) shareFrom(leased int64) meter.Instant {
 	for part := m.part - turnParts + 1; ; part++ {
 		if leased -= m.leased[(part+turnParts)%turnParts]; leased < m.share() {
