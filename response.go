@@ -49,7 +49,7 @@ func (t *Transport) send(c *call, r *limiter.Request) (*http.Response, reach, er
 		return t.exchange(c, r, nil, reachedServer, nil)
 	}
 	resp, far, err := t.forward(c.req, r)
-	if err == nil && (resp == nil || !t.reads(c.req, resp, r.At) || !t.mayHint(c.req, resp)) { // it means nothing to any limit
+	if err == nil && (!t.reads(c.req, resp, r.At) || !t.mayHint(c.req, resp)) {
 		t.takeBack(r)
 		return resp, far, nil
 	}
@@ -78,7 +78,7 @@ func (t *Transport) exchange(c *call, r *limiter.Request, resp *http.Response, f
 			s.resp, s.far, s.err = t.forward(c.req, s.request(r))
 		}
 	}
-	s.read = s.err == nil && s.resp != nil && (!s.tracked || t.reads(c.req, s.resp, r.At))
+	s.read = s.err == nil && (!s.tracked || t.reads(c.req, s.resp, r.At))
 	t.learn(c, s.request(r), &s)
 	done = true
 	if s.kept == nil {
@@ -215,6 +215,8 @@ func outcomeOfError(ctx context.Context, err error) Outcome {
 // Transport.
 func (t *Transport) reads(req *http.Request, resp *http.Response, granted meter.Instant) bool {
 	switch {
+	case resp == nil:
+		return false
 	case mayBeLocal(req, resp), resp.StatusCode >= 400:
 		return true
 	case t.noHints:

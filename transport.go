@@ -33,10 +33,11 @@ type Transport struct {
 	exempt  func(*http.Request) bool
 	hints   *headers.Reader
 	noHints bool
-	plain   []limiter.Charge // of each request without overrides in its context; nil: they differ
-	rooms   *sync.Pool       // for the charges of requests that have many; nil: they have few
-	units   bool             // some limit is in a unit of servers
-	byHost  bool             // some limit counts requests without a key by host
+	price   *limiter.Price // of each request without overrides in its context; nil: they differ
+	sells   bool           // such a request needs no more than that
+	rooms   *sync.Pool     // for the charges of requests that have many; nil: they have few
+	units   bool           // some limit is in a unit of servers
+	byHost  bool           // some limit counts requests without a key by host
 
 	connections connections
 	user        *limiter.User
@@ -85,9 +86,6 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	t.byHost = t.key == nil && slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.key == nil && p.rule.Hosted })
 	t.units = slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.rule.Unit != "" })
 	t.readsAll = t.readsAll || t.units
-	if !t.byHost {
-		t.plain = t.plainCharges()
-	}
 	if limiter.NeedsRoom(len(t.limiter.own())) {
 		t.rooms = &sync.Pool{New: func() any { return new(limiter.ManyCharges) }}
 	}
@@ -98,21 +96,19 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	}
 	t.user = t.observer.user()
 	t.user.Flies, t.user.Apart = true, !t.owns
+	if !t.byHost {
+		t.price = t.priceOfAll()
+		t.sells = t.price != nil && t.price.IsEnough() && t.exempt == nil && t.maxWait != 0
+	}
 	return t, nil
 }
 
-// plainCharges returns what each request is charged if no function returns keys or costs; nil: one does.
-func (t *Transport) plainCharges() []limiter.Charge {
-	policies := t.limiter.own()
-	plain := new(limiter.Request)
-	for i := range policies {
-		p := &policies[i]
-		if p.key != nil || p.cost != nil || t.key != nil || t.cost != nil {
-			return nil
-		}
-		plain.Add(p.at, "", 1)
+// priceOfAll returns the price of each request if no function returns keys or costs; nil: one does.
+func (t *Transport) priceOfAll() *limiter.Price {
+	if t.key != nil || t.cost != nil || slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.key != nil || p.cost != nil }) {
+		return nil
 	}
-	return plain.Charges()
+	return limiter.NewPrice(t.user, t.limiter.core.Limits)
 }
 
 // Must returns t, or panics if err is not nil. It is meant for package-level variables.
@@ -196,12 +192,17 @@ func (t *Transport) roundTrip(req *http.Request) (resp *http.Response, far reach
 	t.mustBeMade()
 	c := callOf(req)
 	defer t.leave(&c)
-	if t.isExempt(&c) {
+	var asked *limiter.Asked
+	switch {
+	case t.sells && c.overrides == noOverrides && !t.isHinted() && t.isUsual():
+		asked, resp, far, err = t.sell(&c)
+	case t.isExempt(&c):
 		t.exempted.Add(1)
 		c.at = elsewhere
 		return t.sendOn(c.req)
+	default:
+		asked, resp, far, err = t.arrive(&c)
 	}
-	asked, resp, far, err := t.arrive(&c)
 	if asked == nil {
 		return resp, far, err
 	}
@@ -255,6 +256,36 @@ func (t *Transport) arrive(c *call) (asked *limiter.Asked, resp *http.Response, 
 		t.takeBack(&r)
 	}
 	return asked, resp, far, err
+}
+
+// sell is arrive for a request that needs no more than the price: only an error, or a response that may mean something, makes it a Request.
+func (t *Transport) sell(c *call) (asked *limiter.Asked, resp *http.Response, far reach, err error) {
+	if err = c.ended(); err != nil {
+		return nil, nil, reachedNoBase, err
+	}
+	var paid limiter.Paid
+	if !t.limiter.core.Pay(t.price, &paid) {
+		return t.price.Asked(), nil, 0, nil
+	}
+	c.at = inFlight
+	resp, far, err = t.sendOn(c.req)
+	if err != nil || t.reads(c.req, resp, paid.At) && t.mayHint(c.req, resp) {
+		resp, far, err = t.exchangeSold(c, &paid, resp, far, err)
+	}
+	return nil, resp, far, err
+}
+
+// exchangeSold is exchange for a request that was granted at the price.
+func (t *Transport) exchangeSold(c *call, paid *limiter.Paid, resp *http.Response, far reach, err error) (*http.Response, reach, error) {
+	r := limiter.Request{Context: c.req.Context()}
+	if t.rooms != nil {
+		t.lend(&r)
+	}
+	r.Bought(t.price, paid)
+	if err != nil {
+		far = t.noteError(c.req, r.At, far, err)
+	}
+	return t.exchange(c, &r, resp, far, err)
 }
 
 // lend gives a request room for its charges.
@@ -405,8 +436,8 @@ func closeBody(req *http.Request) {
 
 // charge adds the charge of a request in each limit, and its keys to the key of its gate, if it passes one.
 func (t *Transport) charge(c *call, r *limiter.Request, gate *quota.Key) {
-	if t.plain != nil && c.overrides == noOverrides {
-		r.AddAll(t.plain)
+	if t.price != nil && c.overrides == noOverrides {
+		r.AddPrice(t.price)
 		return
 	}
 	t.chargeEach(c.overrides, c.req, r, gate)

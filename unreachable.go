@@ -120,9 +120,15 @@ func (c *connections) learn(base http.RoundTripper) {
 	}
 }
 
+// isUsual reports whether nothing is to be done for a request but to pass it on: there was a response, no server is down, and no pool has to
+// know how far it gets.
+func (t *Transport) isUsual() bool {
+	return t.connections.answered.Load() && !t.connections.down.Any() && !t.pooled.Load()
+}
+
 // forward passes a request that was granted to the base, and reports how far it got.
 func (t *Transport) forward(req *http.Request, r *limiter.Request) (*http.Response, reach, error) {
-	if !t.connections.answered.Load() || t.connections.down.Any() || t.pooled.Load() {
+	if !t.isUsual() {
 		return t.forwardWarily(req, r)
 	}
 	resp, far, err := t.sendOn(req)

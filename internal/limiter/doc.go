@@ -29,7 +29,7 @@
 //
 // # Files
 //
-// To follow a request, read request.go and waiter.go, then enter.go (it is granted, rejected, or waits), pay.go (its charges), serve.go
+// To follow a request, read request.go and waiter.go, then enter.go (it is granted, rejected, or waits), pay.go and price.go (its charges), serve.go
 // (a change lets waiters go) and report.go (its response). Each of the other files is about one more thing that may happen.
 //
 // # Changes

@@ -125,11 +125,7 @@ func (r *Request) AddAll(charges []Charge) {
 		r.many = append(r.many, charges...)
 		return
 	}
-	r.n = uint8(len(charges))
-	//lint:ignore S1001 copy would call two functions, for what most requests have one of
-	for i := range charges {
-		r.few[i] = charges[i]
-	}
+	r.n = uint8(copy(r.few[:], charges))
 }
 
 // addGate adds the charge of a gate.

@@ -159,10 +159,10 @@ func (t *terms) units(tokens int64) int128 { return mul128(uint64(tokens), t.per
 
 // need returns the level at which a request of this cost may go once ahead has been paid.
 func (t *terms) need(ahead, cost int64) int128 {
-	if t.paced {
-		return t.units(ahead)
+	if !t.paced {
+		ahead = AddCount(ahead, cost)
 	}
-	return t.units(AddCount(ahead, cost))
+	return t.units(ahead)
 }
 
 // levelAt returns the level at t, were the bucket bottomless upwards.

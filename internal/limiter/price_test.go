@@ -1,0 +1,67 @@
+package limiter_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/limiter"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Requests share the charges of their Price, but what each of them has paid is its own: a bucket gives nothing back for a request before it
+// was full.
+func TestWhatARequestHasPaidIsKnownAfterOthersHavePaidTheSamePrice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := drive(t, tokenBucket(1, time.Second, withBurst(2)))
+		price := limiter.NewPrice(&limiter.User{Observer: l}, l.Limits)
+		require.True(t, price.IsEnough())
+		var early, first, last limiter.Paid
+		require.True(t, l.Pay(price, &early))
+		time.Sleep(10 * time.Second)
+		require.True(t, l.Pay(price, &first))
+		require.True(t, l.Pay(price, &last))
+		require.EqualValues(t, 10*time.Second, last.At)
+		require.EqualValues(t, 3, last.Nth)
+
+		r := limiter.Request{Context: context.Background()}
+		r.Bought(price, &early)
+		l.Cancel(&r)
+		require.False(t, l.Pay(price, new(limiter.Paid)))
+
+		r = limiter.Request{Context: context.Background()}
+		r.Bought(price, &last)
+		require.Equal(t, last.Mark, r.Mark)
+		l.Cancel(&r)
+		require.True(t, l.Pay(price, new(limiter.Paid)))
+		require.False(t, l.Pay(price, new(limiter.Paid)))
+
+		w := price.Asked().Waiter()
+		require.NoError(t, l.Acquire(t.Context(), w))
+		require.EqualValues(t, 11*time.Second, l.now())
+		l.check()
+	})
+}
+
+// A request needs more than its Price if its response is of use to a limit, if there are more limits than a Paid has room for, or if an event
+// tells of it.
+func TestAPriceIsEnoughForRequestsOfWhichNothingElseIsRemembered(t *testing.T) {
+	nine := drive(t, limits(slices.Repeat([]rule{tokenBucket(1, time.Second)}, 9)...))
+	require.Len(t, nine.Limits, 9)
+	for name, c := range map[string]struct {
+		l    *driven
+		user *limiter.User
+		want bool
+	}{
+		"one limit":  {drive(t, tokenBucket(1, time.Second)), new(limiter.User), true},
+		"no limit":   {drive(t), new(limiter.User), true},
+		"nine":       {nine, new(limiter.User), false},
+		"slots":      {drive(t, inFlight(1)), new(limiter.User), false},
+		"with event": {drive(t, tokenBucket(1, time.Second)), &limiter.User{Granted: true}, false},
+	} {
+		require.Equal(t, c.want, limiter.NewPrice(c.user, c.l.Limits).IsEnough(), name)
+	}
+}
