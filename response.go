@@ -29,6 +29,7 @@ type sent struct {
 	err     error
 	answer  limiter.Answer
 	more    *bodyHints // finds more reports in the body; nil: the body adds nothing
+	back    bool       // the base has returned
 	read    bool       // the response is to be read; see Transport.reads
 	tracked bool       // its outcome is to be reported, whatever it is
 	local   bool       // an inner Transport rejected it
@@ -46,29 +47,27 @@ func (s *sent) request(r *limiter.Request) *limiter.Request {
 func (t *Transport) send(c *call, r *limiter.Request) (*http.Response, reach, error) {
 	c.at = inFlight
 	if c.receipt != nil || t.limiter.tracks && r.IsTracked() || r.IsGated() {
-		return t.exchange(c, r, nil, reachedServer, nil)
+		return t.exchange(c, r, &sent{tracked: true})
 	}
 	resp, far, err := t.forward(c.req, r)
-	if err == nil && (!t.reads(c.req, resp, r.At) || !t.mayHint(c.req, resp)) {
+	if err == nil && (!t.reads(c.req, resp, r.At) || !t.mayHint(c.req, resp)) { // it means nothing to any limit
 		t.takeBack(r)
 		return resp, far, nil
 	}
-	return t.exchange(c, r, resp, far, err)
+	return t.exchange(c, r, &sent{resp: resp, far: far, err: err, back: true, read: err == nil})
 }
 
-// exchange sends a request that is tracked, for which there is neither a response nor an error yet, and reports what the response or the
-// error of any request means.
-func (t *Transport) exchange(c *call, r *limiter.Request, resp *http.Response, far reach, err error) (*http.Response, reach, error) {
-	s := sent{resp: resp, far: far, err: err}
+// exchange sends a request that is tracked, unless the base has returned already, and reports what the response or the error of any request
+// means.
+func (t *Transport) exchange(c *call, r *limiter.Request, s *sent) (*http.Response, reach, error) {
 	s.answer.Outcome = aimd.Ignore
-	s.tracked = resp == nil && err == nil
 	done := false // neither the base nor a function of the user has panicked
 	defer func() {
 		if !done {
-			t.abort(s.request(r), &s)
+			t.abort(s.request(r), s)
 		}
 	}()
-	if s.tracked {
+	if !s.back {
 		if c.receipt != nil {
 			s.kept = c.receipt.file(t.limiter, r)
 		}
@@ -77,9 +76,9 @@ func (t *Transport) exchange(c *call, r *limiter.Request, resp *http.Response, f
 		} else {
 			s.resp, s.far, s.err = t.forward(c.req, s.request(r))
 		}
+		s.read = s.err == nil && t.reads(c.req, s.resp, r.At)
 	}
-	s.read = s.err == nil && (!s.tracked || t.reads(c.req, s.resp, r.At))
-	t.learn(c, s.request(r), &s)
+	t.learn(c, s.request(r), s)
 	done = true
 	if s.kept == nil {
 		t.takeBack(r)

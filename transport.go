@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/headers"
+	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/quota"
 	"github.com/httpthrottle/throttle/internal/seen"
@@ -34,7 +35,8 @@ type Transport struct {
 	hints   *headers.Reader
 	noHints bool
 	price   *limiter.Price // of each request without overrides in its context; nil: they differ
-	sells   bool           // such a request needs no more than that
+	sells   bool           // such a request needs no more than that, unless its response says something
+	bodies  bool           // some slot is kept until the end of the body of a response
 	rooms   *sync.Pool     // for the charges of requests that have many; nil: they have few
 	units   bool           // some limit is in a unit of servers
 	byHost  bool           // some limit counts requests without a key by host
@@ -84,6 +86,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 		t.cost = nil
 	}
 	t.byHost = t.key == nil && slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.key == nil && p.rule.Hosted })
+	t.bodies = slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.rule.Frees && !p.untilHeaders })
 	t.units = slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.rule.Unit != "" })
 	t.readsAll = t.readsAll || t.units
 	if limiter.NeedsRoom(len(t.limiter.own())) {
@@ -96,16 +99,15 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	}
 	t.user = t.observer.user()
 	t.user.Flies, t.user.Apart = true, !t.owns
-	if !t.byHost {
-		t.price = t.priceOfAll()
-		t.sells = t.price != nil && t.price.IsEnough() && t.exempt == nil && t.maxWait != 0
-	}
+	t.price = t.priceOfAll()
+	t.sells = t.price != nil && t.price.IsEnough() && t.exempt == nil && t.maxWait != 0 && t.inner == nil &&
+		!slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.isFor(1) })
 	return t, nil
 }
 
-// priceOfAll returns the price of each request if no function returns keys or costs; nil: one does.
+// priceOfAll returns the price of each request if nothing gives it a key or a cost; nil: something does.
 func (t *Transport) priceOfAll() *limiter.Price {
-	if t.key != nil || t.cost != nil || slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.key != nil || p.cost != nil }) {
+	if t.byHost || t.key != nil || t.cost != nil || slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.key != nil || p.cost != nil }) {
 		return nil
 	}
 	return limiter.NewPrice(t.user, t.limiter.core.Limits)
@@ -268,24 +270,56 @@ func (t *Transport) sell(c *call) (asked *limiter.Asked, resp *http.Response, fa
 		return t.price.Asked(), nil, 0, nil
 	}
 	c.at = inFlight
-	resp, far, err = t.sendOn(c.req)
+	if t.limiter.tracks {
+		resp, far, err = t.sendSold(c, &paid)
+		return nil, resp, far, err
+	}
+	resp, err = t.base.RoundTrip(c.req)
 	if err != nil || t.reads(c.req, resp, paid.At) && t.mayHint(c.req, resp) {
-		resp, far, err = t.exchangeSold(c, &paid, resp, far, err)
+		resp, far, err = t.exchangeSold(c, &paid, resp, err, err == nil)
 	}
 	return nil, resp, far, err
 }
 
-// exchangeSold is exchange for a request that was granted at the price.
-func (t *Transport) exchangeSold(c *call, paid *limiter.Paid, resp *http.Response, far reach, err error) (*http.Response, reach, error) {
-	r := limiter.Request{Context: c.req.Context()}
-	if t.rooms != nil {
-		t.lend(&r)
+// sendSold sends a request that was granted at the price, where limits need to know when it ends.
+func (t *Transport) sendSold(c *call, paid *limiter.Paid) (*http.Response, reach, error) {
+	done := false // the base has not panicked
+	defer func() {
+		if !done {
+			var r limiter.Request
+			t.bought(c, paid, &r)
+			t.abort(&r, &sent{answer: limiter.Answer{Outcome: aimd.Ignore}})
+		}
+	}()
+	resp, err := t.base.RoundTrip(c.req)
+	done = true
+	read := err == nil && t.reads(c.req, resp, paid.At) && t.mayHint(c.req, resp)
+	if err != nil || read || t.bodies && resp != nil && !isEmpty(c.req, resp) {
+		return t.exchangeSold(c, paid, resp, err, read)
 	}
-	r.Bought(t.price, paid)
+	c.at = elsewhere
+	t.limiter.core.Land(t.price, paid)
+	return resp, reachedServer, nil
+}
+
+// exchangeSold is exchange for a request that was granted at the price. read says whether the response is to be read.
+func (t *Transport) exchangeSold(c *call, paid *limiter.Paid, resp *http.Response, err error, read bool) (*http.Response, reach, error) {
+	var r limiter.Request
+	t.bought(c, paid, &r)
+	far := reachedServer
 	if err != nil {
 		far = t.noteError(c.req, r.At, far, err)
 	}
-	return t.exchange(c, &r, resp, far, err)
+	return t.exchange(c, &r, &sent{resp: resp, far: far, err: err, back: true, read: read, tracked: t.limiter.tracks})
+}
+
+// bought makes r the request that was granted at the price.
+func (t *Transport) bought(c *call, paid *limiter.Paid, r *limiter.Request) {
+	if t.rooms != nil {
+		t.lend(r)
+	}
+	r.Context = c.req.Context()
+	r.Bought(t.price, paid)
 }
 
 // lend gives a request room for its charges.

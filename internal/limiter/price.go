@@ -29,10 +29,10 @@ func NewPrice(u *User, limits []*bucket.Limit) *Price {
 	return p
 }
 
-// IsEnough reports whether nothing but what it has paid is to be remembered of a request.
+// IsEnough reports whether nothing but what it has paid is to be remembered of a request, as long as its response says nothing.
 func (p *Price) IsEnough() bool {
 	for i := range p.charges {
-		if p.charges[i].Limit().Tracked {
+		if li := p.charges[i].Limit(); li.Learns || li.Settles || li.Unit != "" || li.Tracked && li.Supply != nil {
 			return false
 		}
 	}
@@ -52,6 +52,25 @@ func (l *Core) Pay(p *Price, paid *Paid) (ok bool) {
 	}
 	l.mu.Unlock()
 	return ok
+}
+
+// Land is [Core.Report] for a request that was granted at a Price and has ended, and of which there is nothing to say.
+func (l *Core) Land(p *Price, paid *Paid) {
+	now := l.begin()
+	l.landedLocked(p.user)
+	for i := range p.charges {
+		c := &p.charges[i]
+		switch b := c.Bucket; {
+		case b.Limit.Answered:
+			if b.Meter.(answered).Answered(paid.each[i], now) {
+				l.markLocked(b)
+			}
+		case b.Limit.Frees:
+			c.rest(now)
+			l.giveBackLocked(b, paid.each[i], now, c.Cost)
+		}
+	}
+	l.end()
 }
 
 // note notes what was paid, before another request pays the same Price.

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/limiter"
 
 	"github.com/stretchr/testify/require"
@@ -46,7 +47,7 @@ func TestWhatARequestHasPaidIsKnownAfterOthersHavePaidTheSamePrice(t *testing.T)
 	})
 }
 
-// A request needs more than its Price if its response is of use to a limit, if there are more limits than a Paid has room for, or if an event
+// A request needs more than its Price if a limit learns from its response, if there are more limits than a Paid has room for, or if an event
 // tells of it.
 func TestAPriceIsEnoughForRequestsOfWhichNothingElseIsRemembered(t *testing.T) {
 	nine := drive(t, limits(slices.Repeat([]rule{tokenBucket(1, time.Second)}, 9)...))
@@ -59,9 +60,40 @@ func TestAPriceIsEnoughForRequestsOfWhichNothingElseIsRemembered(t *testing.T) {
 		"one limit":  {drive(t, tokenBucket(1, time.Second)), new(limiter.User), true},
 		"no limit":   {drive(t), new(limiter.User), true},
 		"nine":       {nine, new(limiter.User), false},
-		"slots":      {drive(t, inFlight(1)), new(limiter.User), false},
+		"slots":      {drive(t, inFlight(1)), new(limiter.User), true},
+		"learned":    {drive(t, adaptive(aimd.Config{})), new(limiter.User), false},
 		"with event": {drive(t, tokenBucket(1, time.Second)), &limiter.User{Granted: true}, false},
 	} {
 		require.Equal(t, c.want, limiter.NewPrice(c.user, c.l.Limits).IsEnough(), name)
 	}
+}
+
+// A request that was granted at a Price ends as one with charges of its own does: it gives back its slot, and is counted in a quota from its
+// response on.
+func TestARequestThatHasPaidAPriceLandsAsOthersDo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := drive(t, inFlight(2), evenQuota(3, time.Minute)), drive(t, inFlight(2), evenQuota(3, time.Minute))
+		user := &limiter.User{Observer: b, Flies: true}
+		price := limiter.NewPrice(user, b.Limits)
+		sent := 0
+		for range 600 {
+			r := a.request(ask{})
+			var paid limiter.Paid
+			ok := a.Now(r, nil)
+			require.Equal(t, ok, b.Pay(price, &paid))
+			time.Sleep(time.Second)
+			if ok {
+				require.Equal(t, r.Mark, paid.Mark)
+				a.Report(r, &limiter.Answer{})
+				b.Land(price, &paid)
+				sent++
+			}
+			for i := range a.Limits {
+				require.InDelta(t, a.Limits[i].Single.Meter.Tokens(int64(a.now())), b.Limits[i].Single.Meter.Tokens(int64(a.now())), 0)
+			}
+		}
+		require.Equal(t, 29, sent)
+		require.NoError(t, b.Shutdown(t.Context(), user)) // nothing is in flight
+		b.check()
+	})
 }
