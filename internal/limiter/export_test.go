@@ -125,3 +125,6 @@ func (l *Core) Acquire(ctx context.Context, w *Waiter) error {
 	}
 	return l.Await(ctx, nil, w)
 }
+
+// AddAll is addAll.
+func (r *Request) AddAll(charges []Charge) { r.addAll(charges) }

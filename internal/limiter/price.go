@@ -80,11 +80,13 @@ func (p *Paid) note(charges []Charge) {
 	}
 }
 
-// Asked returns what a request has asked for that was not granted.
+// Asked returns what a request has asked for that was not granted, with room for the charge of its gate.
 func (p *Price) Asked() *Asked {
-	r := Request{User: p.user}
-	r.AddPrice(p)
-	return r.Asked()
+	charges := make([]Charge, len(p.charges), len(p.charges)+1)
+	for i := range charges {
+		charges[i].Bucket, charges[i].Cost = p.charges[i].Bucket, p.charges[i].Cost
+	}
+	return &Asked{p.user, charges}
 }
 
 // AddPrice adds the charges of a Price to a request that has none. It does not read what other requests have paid.

@@ -119,8 +119,8 @@ func (r *Request) Unused() (room *ManyCharges) {
 	return room
 }
 
-// AddAll adds charges that were made before, where there are none yet.
-func (r *Request) AddAll(charges []Charge) {
+// addAll adds charges that were made before, where there are none yet.
+func (r *Request) addAll(charges []Charge) {
 	if r.many != nil || len(charges) > len(r.few) {
 		r.many = append(r.many, charges...)
 		return

@@ -97,7 +97,7 @@ func (w *Waiter) Rejected() bool { return w.refusal != nil }
 func (w *Waiter) Take(r *Request) {
 	r.User, r.Mark = w.user, w.mark
 	if !w.served {
-		if r.AddAll(w.charges); w.ghost != nil && len(w.charges) > 0 {
+		if r.addAll(w.charges); w.ghost != nil && len(w.charges) > 0 {
 			r.waiter = w
 		}
 		return

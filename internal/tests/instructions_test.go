@@ -60,16 +60,16 @@ var steppedRequests = []struct {
 	reports reports                  // which responses of its server report limits
 }{
 	{name: "bare"},
-	{"one limit", 1050, limitsWithoutHints(1), noReport},
-	{"two limits", 1350, limitsWithoutHints(2), noReport},
-	{"four limits", 1900, limitsWithoutHints(4), noReport},
-	{"eight limits", 3100, limitsWithoutHints(8), noReport},
-	{"one limit and hints", 2200, options(throttle.WithLimit(large())), noReport},
-	{"by host", 1550, options(throttle.WithoutServerHints(), throttle.WithKey(throttle.ByHost), throttle.WithLimit(large())), noReport},
+	{"one limit", 740, limitsWithoutHints(1), noReport},
+	{"two limits", 1050, limitsWithoutHints(2), noReport},
+	{"four limits", 1600, limitsWithoutHints(4), noReport},
+	{"eight limits", 2600, limitsWithoutHints(8), noReport},
+	{"one limit and hints", 1850, options(throttle.WithLimit(large())), noReport},
+	{"by host", 1500, options(throttle.WithoutServerHints(), throttle.WithKey(throttle.ByHost), throttle.WithLimit(large())), noReport},
 	{"by host and weights and hints", 3200, options(throttle.WithKey(throttle.ByHost), throttle.WithLimit(large()),
 		throttle.WithWeights(map[string]int64{"/v1/": 2, "POST /upload": 10})), noReport},
-	{"in flight", 2550, options(throttle.WithoutServerHints(), throttle.WithLimit(throttle.InFlight(1000))), noReport},
-	{"quota", 2350, options(throttle.WithoutServerHints(), throttle.WithLimit(throttle.Quota(many, time.Minute))), noReport},
+	{"in flight", 1350, options(throttle.WithoutServerHints(), throttle.WithLimit(throttle.InFlight(1000))), noReport},
+	{"quota", 1400, options(throttle.WithoutServerHints(), throttle.WithLimit(throttle.Quota(many, time.Minute))), noReport},
 	{"after a report of limits", 6900, options(throttle.WithLimit(large())), once}, // 5,450, and 6,130 if it takes a second: then a sweep is due
 	{"if each response reports limits", 24500, options(throttle.WithLimit(large())), always},
 }
