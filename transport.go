@@ -10,6 +10,7 @@ import (
 
 	"github.com/httpthrottle/throttle/headers"
 	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/content"
 	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/quota"
 	"github.com/httpthrottle/throttle/internal/seen"
@@ -294,7 +295,7 @@ func (t *Transport) sendSold(c *call, paid *limiter.Paid) (*http.Response, reach
 	resp, err := t.base.RoundTrip(c.req)
 	done = true
 	read := err == nil && t.reads(c.req, resp, paid.At) && t.mayHint(c.req, resp)
-	if err != nil || read || t.bodies && resp != nil && !isEmpty(c.req, resp) {
+	if err != nil || read || t.bodies && resp != nil && !content.IsEmpty(c.req, resp) {
 		return t.exchangeSold(c, paid, resp, err, read)
 	}
 	c.at = elsewhere
