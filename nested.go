@@ -51,7 +51,7 @@ func (l *Limiter) holding(r *limiter.Request) (h *holding) {
 	charges := r.Charges()
 	for i := range charges { // no copy of a charge, which another goroutine may be settling
 		c := &charges[i]
-		if l.policyOf(c.Limit()).isFor(c.Cost) {
+		if of := l.policyOf(c.Limit()); of.kind == kindInFlight && of.takesAll(c.Cost) {
 			if h == nil {
 				h = new(holding)
 			}
@@ -61,10 +61,8 @@ func (l *Limiter) holding(r *limiter.Request) (h *holding) {
 	return h
 }
 
-// isFor reports whether a request of that cost takes all slots that the limit was made with.
-func (p *policy) isFor(cost int64) bool {
-	return p.kind == kindInFlight && cost >= p.rule.BurstOf(p.rule.Rate)
-}
+// takesAll reports whether a request of that cost takes all slots that the limit, which is of slots, was made with.
+func (p *policy) takesAll(cost int64) bool { return cost >= p.rule.BurstOf(p.rule.Rate) }
 
 // waitsForItself returns an error if a request that is about to wait can only be granted after the call of the base that sends it has
 // ended.

@@ -102,7 +102,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	t.user.Flies, t.user.Apart = true, !t.owns
 	t.price = t.priceOfAll()
 	t.sells = t.price != nil && t.price.IsEnough() && t.exempt == nil && t.maxWait != 0 && t.inner == nil &&
-		!slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.isFor(1) })
+		!slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.kind == kindInFlight && p.takesAll(1) })
 	return t, nil
 }
 
