@@ -17,7 +17,7 @@ test: ## vet and the short tests of every package but those whose dependencies t
 race: ## the short tests with the race detector
 	@.ci/test race
 
-long: ## the short tests with the race detector; long simulations, what depends on real time, every bar at real servers, the packages with SDKs, the page in a browser
+long: ## the short tests with the race detector; long simulations, what depends on real time, bars at real servers, the packages with SDKs, the page in a browser
 	@.ci/test long
 
 SERVERS ?=

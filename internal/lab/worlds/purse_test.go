@@ -291,8 +291,8 @@ func (p *purse) used(s spent, from time.Duration) (used, jain, requests float64)
 }
 
 // A fleet that shares a limit gets what one process gets, whatever its requests cost, and asks the store a few times for each.
-func TestPurses(t *testing.T) { // slow: 300 fleets
-	n := uint64(300)
+func TestPurses(t *testing.T) { // slow: 150 fleets
+	n := uint64(150)
 	if testing.Short() {
 		n = 6
 	}
