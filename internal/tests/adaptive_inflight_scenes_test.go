@@ -28,7 +28,7 @@ func fly(t *testing.T, s flight.Scene, seed uint64, opts ...throttle.Option) (ta
 	return tally
 }
 
-// Every third scene: internal/concurrency plays all of them, without a Transport.
+// Every sixth scene: internal/concurrency plays all of them, without a Transport.
 func TestLearnedNumberIsAsGoodAsTheBestFixedOne(t *testing.T) {
 	scenes, seeds := append(flight.Scenes(), flight.Unseen()...), uint64(3)
 	if testing.Short() {
