@@ -26,7 +26,7 @@ import (
 //
 // Stacks begin as large as others have become: hence a process for each measurement. A goroutine that waits for a lock needs more, so
 // the least of five counts: on a busy machine some goroutines are stopped while they have the lock. The race detector's frames are larger.
-func TestMemoryOfAWaiter(t *testing.T) { // slow: it starts 20,000 goroutines at a time
+func TestMemoryOfAWaiter(t *testing.T) { // slow: it starts 10,000 goroutines at a time
 	one := []throttle.Limit{throttle.TokenBucket(1, time.Hour, throttle.Initial(0))}
 	two := append(one, throttle.SlidingWindow(1, time.Minute))
 	for _, c := range []struct {
@@ -43,7 +43,7 @@ func TestMemoryOfAWaiter(t *testing.T) { // slow: it starts 20,000 goroutines at
 		{"RoundTrip under two limits", two, callRoundTrip, 4_400},
 		{"Client.Do", one, callDo, 6_250},
 	} {
-		for _, n := range []int64{1_000, 20_000} {
+		for _, n := range []int64{1_000, 10_000} {
 			if n > 1_000 && testing.Short() {
 				continue
 			}
