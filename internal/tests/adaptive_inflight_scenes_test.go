@@ -29,7 +29,7 @@ func fly(t *testing.T, s flight.Scene, seed uint64, opts ...throttle.Option) (ta
 }
 
 // Every sixth scene: internal/concurrency plays all of them, without a Transport.
-func TestLearnedNumberIsAsGoodAsTheBestFixedOne(t *testing.T) {
+func TestLearnedNumberIsAsGoodAsTheBestFixedOne(t *testing.T) { // slow: scenes in fake time
 	scenes, seeds := append(flight.Scenes(), flight.Unseen()...), uint64(3)
 	if testing.Short() {
 		scenes, seeds = flight.Scenes()[:1], 1

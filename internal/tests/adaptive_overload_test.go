@@ -62,7 +62,7 @@ func failingScene(seed uint64) overload.Scene {
 }
 
 // What is above the threshold is too much, whatever the failures are.
-func TestErrorThresholdIsAShareOfAllFailures(t *testing.T) {
+func TestErrorThresholdIsAShareOfAllFailures(t *testing.T) { // slow: servers that fail, for minutes
 	seeds, thresholds := uint64(8), []float64{0.05, 0.2, 0.3}
 	if testing.Short() {
 		seeds, thresholds = 3, []float64{0.2}
@@ -128,7 +128,7 @@ func mostAt(t *testing.T, s overload.Scene, seed uint64, target float64) (best o
 }
 
 // A latency threshold is kept, and whatever throughput it allows is used.
-func TestLatencyThresholdIsKept(t *testing.T) {
+func TestLatencyThresholdIsKept(t *testing.T) { // slow: servers with a queue, for minutes
 	seeds := []uint64{0, 3, 10}
 	if !testing.Short() {
 		seeds = []uint64{0, 1, 3, 5, 8, 10}

@@ -18,7 +18,7 @@ import (
 
 // What our limits reach at the servers of the benchmarks' table, in less time: at least that use, and at most that median in seconds and that
 // share of failures. What is left out, a limit cannot bound: the number in flight at a server that counts a rate.
-func TestLearnedLimitsAtOverloadedServers(t *testing.T) {
+func TestLearnedLimitsAtOverloadedServers(t *testing.T) { // slow: servers with a queue or failures, for minutes
 	type bounds struct{ use, p50, errors float64 }
 	rate, number := throttle.WithAdaptive(), throttle.WithAdaptiveInFlight()
 	clients := []struct {
@@ -73,7 +73,7 @@ func softScene(seed uint64) overload.Scene {
 }
 
 // Requests that fail because of load are kept few, however gently the server begins to fail.
-func TestARampOfFailuresIsLoad(t *testing.T) {
+func TestARampOfFailuresIsLoad(t *testing.T) { // slow: servers that fail, for minutes
 	seeds := uint64(4)
 	if testing.Short() {
 		seeds = 1
@@ -94,7 +94,7 @@ func TestARampOfFailuresIsLoad(t *testing.T) {
 }
 
 // Requests that fail at any rate do not lower it.
-func TestFailuresByChanceAreNoLoad(t *testing.T) {
+func TestFailuresByChanceAreNoLoad(t *testing.T) { // slow: servers that fail, for minutes
 	for _, chance := range []float64{0.05, 0.2} {
 		const callers, service = 16, 0.2
 		s := overload.Scene{

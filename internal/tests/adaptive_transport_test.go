@@ -165,7 +165,7 @@ func TestAnIdleHourMovesNothing(t *testing.T) {
 }
 
 // What shows nothing of load changes nothing, be it as fast as it may.
-func TestWhatIsNoSampleMovesNothing(t *testing.T) {
+func TestWhatIsNoSampleMovesNothing(t *testing.T) { // slow: servers for minutes
 	steady := func(t *testing.T, base http.RoundTripper, ctx func(context.Context) context.Context) {
 		o := observe(t, base, throttle.Adaptive(throttle.AIMD{Initial: 20}))
 		stop := time.Now().Add(20 * time.Second)

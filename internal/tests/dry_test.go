@@ -369,7 +369,7 @@ func TestADryRunLearnsFromRequestsThatWouldWait(t *testing.T) {
 }
 
 // A dry run charges an estimate when a request would have been granted, and the true cost as long after that as its response takes.
-func TestADryRunSettlesAsTheRealOne(t *testing.T) {
+func TestADryRunSettlesAsTheRealOne(t *testing.T) { // slow: many random runs
 	seeds := uint64(300)
 	if testing.Short() {
 		seeds = 30
