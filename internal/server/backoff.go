@@ -87,9 +87,9 @@ func (b *Backoff) Wait(d int64, maybeDown bool) int64 {
 }
 
 // Asked returns how long to wait after a refusal that asks for a wait of d. The end that a server names may be too early each time, and a
-// request before the true one may begin the wait again. So a long wait is longer by a sixteenth of the time in which nothing has been
-// accepted, but no more than twice as long. A short one costs little if it begins again, and if the window is shared with others, who comes
-// late gets nothing of it.
+// request before the true end may begin the wait again. So a long wait is longer by a sixteenth of the time in which nothing has been
+// accepted, but at most twice as long. A short wait stays as it is: it costs little if it begins again, and in a short window that others
+// use, too, a client that waits longer gets nothing.
 func (b *Backoff) Asked(d int64) int64 {
 	if d <= Longest {
 		return d

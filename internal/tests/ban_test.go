@@ -71,9 +71,9 @@ func TestABanThatEachRequestProlongsEnds(t *testing.T) {
 	}
 }
 
-// A ban lasts longer than it says, and each request in it begins it again. A client that comes each time at the end that it was told is never
-// accepted.
-func TestABanWhoseEndIsAlwaysToldTooEarlyEnds(t *testing.T) {
+// Each refusal names an end of the ban that is three minutes too early, and each request before the true end begins the ban again. The server
+// accepts no request of a client that waits exactly as long as it asks.
+func TestABanThatLastsLongerThanItSaysEnds(t *testing.T) {
 	for name, opts := range learning {
 		if name == "server quota" {
 			continue // it believes what its server says of the quota
@@ -109,4 +109,27 @@ func useFor(t *testing.T, tr *throttle.Transport, d time.Duration) {
 		})
 	}
 	wg.Wait()
+}
+
+// A quota that others use up at the beginning of each hour says until when, and is asked about then, however often it was empty.
+func TestAnEmptyQuotaIsAskedAboutAtItsResetEachTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked []time.Time
+		tr := throttle.Must(throttle.New(roundTripper(func(q *http.Request) (*http.Response, error) {
+			asked = append(asked, time.Now())
+			return &http.Response{StatusCode: http.StatusTooManyRequests, Body: http.NoBody, Request: q, ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{
+				"Retry-After": {"3600"}, "X-Ratelimit-Limit": {"100"}, "X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {"3600"},
+			}}, nil
+		})))
+		for range 12 {
+			q, err := http.NewRequestWithContext(t.Context(), "GET", "http://host.test/", nil)
+			require.NoError(t, err)
+			resp, err := tr.RoundTrip(q)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+		}
+		for i, at := range asked[1:] {
+			assert.LessOrEqual(t, at.Sub(asked[i]), time.Hour+time.Second, i) // a hold is extended at random, by at most a second
+		}
+	})
 }
