@@ -47,8 +47,8 @@ func TestWhatARequestHasPaidIsKnownAfterOthersHavePaidTheSamePrice(t *testing.T)
 	})
 }
 
-// A request needs more than its Price if a limit learns from its response, if there are more limits than a Paid has room for, or if an event
-// tells of it.
+// A request needs more than its Price if a limit learns from its response, if there are more limits than a Paid has room for, or if a hook
+// gets its grant.
 func TestAPriceIsEnoughForRequestsOfWhichNothingElseIsRemembered(t *testing.T) {
 	nine := drive(t, limits(slices.Repeat([]rule{tokenBucket(1, time.Second)}, 9)...))
 	require.Len(t, nine.Limits, 9)
@@ -68,32 +68,34 @@ func TestAPriceIsEnoughForRequestsOfWhichNothingElseIsRemembered(t *testing.T) {
 	}
 }
 
-// A request that was granted at a Price ends as one with charges of its own does: it gives back its slot, and is counted in a quota from its
-// response on.
+// A request that was granted at a Price ends as one with charges of its own does: it gives back its slot, which may have to rest, and is
+// counted in a quota from its response on.
 func TestARequestThatHasPaidAPriceLandsAsOthersDo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, b := drive(t, inFlight(2), evenQuota(3, time.Minute)), drive(t, inFlight(2), evenQuota(3, time.Minute))
-		user := &limiter.User{Observer: b, Flies: true}
-		price := limiter.NewPrice(user, b.Limits)
-		sent := 0
-		for range 600 {
-			r := a.request(ask{})
-			var paid limiter.Paid
-			ok := a.Now(r, nil)
-			require.Equal(t, ok, b.Pay(price, &paid))
-			time.Sleep(time.Second)
-			if ok {
-				require.Equal(t, r.Mark, paid.Mark)
-				a.Report(r, &limiter.Answer{})
-				b.Land(price, &paid)
-				sent++
+	for want, slots := range map[int]rule{29: inFlight(2), 14: inFlight(2, withPause(90*time.Second))} {
+		synctest.Test(t, func(t *testing.T) {
+			a, b := drive(t, slots, evenQuota(3, time.Minute)), drive(t, slots, evenQuota(3, time.Minute))
+			user := &limiter.User{Observer: b, Flies: true}
+			price := limiter.NewPrice(user, b.Limits)
+			sent := 0
+			for range 600 {
+				r := a.request(ask{})
+				var paid limiter.Paid
+				ok := a.Now(r, nil)
+				require.Equal(t, ok, b.Pay(price, &paid))
+				time.Sleep(time.Second)
+				if ok {
+					require.Equal(t, r.Mark, paid.Mark)
+					a.Report(r, &limiter.Answer{})
+					b.Land(price, &paid)
+					sent++
+				}
+				for i := range a.Limits {
+					require.InDelta(t, a.Limits[i].Single.Meter.Tokens(int64(a.now())), b.Limits[i].Single.Meter.Tokens(int64(a.now())), 0)
+				}
 			}
-			for i := range a.Limits {
-				require.InDelta(t, a.Limits[i].Single.Meter.Tokens(int64(a.now())), b.Limits[i].Single.Meter.Tokens(int64(a.now())), 0)
-			}
-		}
-		require.Equal(t, 29, sent)
-		require.NoError(t, b.Shutdown(t.Context(), user)) // nothing is in flight
-		b.check()
-	})
+			require.Equal(t, want, sent)
+			require.NoError(t, b.Shutdown(t.Context(), user)) // nothing is in flight
+			b.check()
+		})
+	}
 }
