@@ -103,7 +103,7 @@ func (l *netflix) RoundTrip(req *http.Request) (*http.Response, error) {
 	l.mu.Unlock()
 	select {
 	case <-turn:
-	case <-req.Context().Done(): // the scene is over, so that it may keep its turn
+	case <-req.Context().Done(): // the scene has ended, so no other request needs the turn
 		return nil, req.Context().Err()
 	}
 	began := time.Now()

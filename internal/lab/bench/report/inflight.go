@@ -5,7 +5,6 @@ import (
 	"image/color"
 	"math"
 	"strconv"
-	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -26,24 +25,16 @@ var flightImpls = []string{"throttle", "throttle-both", "throttle-rate", "failsa
 type flown struct{ goodput, p99, refused float64 }
 
 func flightOf(m *measurements, scene, impl string) (f flown, ok bool) {
-	for unit, x := range map[string]*float64{"%goodput": &f.goodput, "times-p99": &f.p99, "%refused": &f.refused} {
-		if *x, ok = m.median("InFlight", unit, "scene="+scene, "impl="+impl, "cpu=1"); !ok {
-			return f, false
-		}
-	}
-	return f, true
+	ok = playedMedians(m, "InFlight", scene, impl, map[string]*float64{"%goodput": &f.goodput, "times-p99": &f.p99, "%refused": &f.refused})
+	return f, ok
 }
 
 func (f flown) String() string {
-	refused := "0"
-	if f.refused >= 0.05 {
-		refused = fmt.Sprintf("%.1f", f.refused)
-	}
 	p99 := fmt.Sprintf("%.2f", f.p99)
 	if f.p99 >= 9.95 {
 		p99 = fmt.Sprintf("%.0f", f.p99)
 	}
-	return fmt.Sprintf("%.0f / %s / %s", f.goodput, p99, refused)
+	return fmt.Sprintf("%.0f / %s / %s", f.goodput, p99, ofAll(f.refused))
 }
 
 // beats reports whether f is better in goodput or latency, and pays for it neither with the other nor with refusals.
@@ -58,47 +49,21 @@ func flightSection(m *measurements) string {
 	if len(scenes) == 0 {
 		return ""
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, flightHead+"\n%s Medians of %s, %s.\n\n![Goodput through a deploy](deploy-goodput.svg)\n\n![Latency through a deploy](deploy-latency.svg)\n\n| |",
-		flightNote, m.config["m-scenes"], m.config["m-date"])
-	for _, impl := range flightImpls {
-		fmt.Fprintf(&b, " %s |", label(flightName(impl)))
-	}
-	b.WriteString("\n|---|" + strings.Repeat("---:|", len(flightImpls)) + "\n")
-	var better []string
-	for _, scene := range scenes {
-		fmt.Fprintf(&b, "| %s |", spaced(scene))
-		ours, _ := flightOf(m, scene, flightImpls[0])
-		for _, impl := range flightImpls {
-			f, ok := flightOf(m, scene, impl)
-			if !ok {
-				b.WriteString(" – |")
-				continue
-			}
-			fmt.Fprintf(&b, " %v |", f)
-			if !isOurs(impl) && f.beats(ours) {
-				better = append(better, fmt.Sprintf("**%s**: %s %v, ours %v. %s", spaced(scene), label(impl), f, ours, why("in-flight", spaced(scene))))
-			}
-		}
-		b.WriteString("\n")
-	}
-	b.WriteString("\n")
-	if len(better) > 0 {
-		b.WriteString("Others are better here by 2 points of goodput or a tenth of the latency, without more refusals:\n\n")
-		for _, line := range better {
-			fmt.Fprintf(&b, "- %s\n", line)
-		}
-		b.WriteString("\n")
-	}
-	return b.String()
-}
-
-// flightName is the name of ours in this section, where the rate is not what is meant.
-func flightName(impl string) string {
-	if impl == "throttle" {
-		return "throttle-flight"
-	}
-	return impl
+	names := labelsOf(flightImpls)
+	names[0] = label("throttle-flight") // of which the rate is not what is meant here
+	return fmt.Sprintf(flightHead+"\n%s Medians of %s, %s.\n\n![Goodput through a deploy](deploy-goodput.svg)\n\n![Latency through a deploy](deploy-latency.svg)\n\n",
+		flightNote, m.config["m-scenes"], m.config["m-date"]) +
+		playedTable(scenes, flightImpls, names, "Others are better here by 2 points of goodput or a tenth of the latency, without more refusals:",
+			func(scene, impl string) (reached, reason string) {
+				f, ok := flightOf(m, scene, impl)
+				if !ok {
+					return "", ""
+				}
+				if ours, _ := flightOf(m, scene, flightImpls[0]); !isOurs(impl) && f.beats(ours) {
+					reason = fmt.Sprintf("%s %v, ours %v. %s", label(impl), f, ours, why("in-flight", spaced(scene)))
+				}
+				return f.String(), reason
+			})
 }
 
 // deployPlot returns a plot of what happens while a server is three times slower.

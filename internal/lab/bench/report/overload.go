@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"math"
-	"strings"
 )
 
 const (
@@ -22,24 +21,16 @@ var overloadImpls = []string{
 type strained struct{ use, p50, failed float64 }
 
 func strainedOf(m *measurements, scene, impl string) (s strained, ok bool) {
-	for unit, x := range map[string]*float64{"%use": &s.use, "p50-ms": &s.p50, "%failed": &s.failed} {
-		if *x, ok = m.median("Overload", unit, "scene="+scene, "impl="+impl, "cpu=1"); !ok {
-			return s, false
-		}
-	}
-	return s, true
+	ok = playedMedians(m, "Overload", scene, impl, map[string]*float64{"%use": &s.use, "p50-ms": &s.p50, "%failed": &s.failed})
+	return s, ok
 }
 
 func (s strained) String() string {
-	failed := "0"
-	if s.failed >= 0.05 {
-		failed = fmt.Sprintf("%.1f", s.failed)
-	}
 	p50 := "–" // there was no success
 	if s.use > 0 {
 		p50 = number(math.Round(s.p50))
 	}
-	return fmt.Sprintf("%.0f / %s / %s", s.use, p50, failed)
+	return fmt.Sprintf("%.0f / %s / %s", s.use, p50, ofAll(s.failed))
 }
 
 // beatsOurs reports whether s is better than each of ours in use, latency or failures, and pays for it with none of them.
@@ -60,35 +51,17 @@ func overloadSection(m *measurements) string {
 	if len(scenes) == 0 {
 		return ""
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, overloadHead+"\n%s Medians of %s, %s.\n\n| |", overloadNote, m.config["m-scenes"], m.config["m-date"])
-	for _, impl := range overloadImpls {
-		fmt.Fprintf(&b, " %s |", label(impl))
-	}
-	b.WriteString("\n|---|" + strings.Repeat("---:|", len(overloadImpls)) + "\n")
-	var better []string
-	for _, scene := range scenes {
-		fmt.Fprintf(&b, "| %s |", spaced(scene))
-		for _, impl := range overloadImpls {
-			s, ok := strainedOf(m, scene, impl)
-			if !ok {
-				b.WriteString(" – |")
-				continue
-			}
-			fmt.Fprintf(&b, " %v |", s)
-			if isPeer(impl) && s.beatsOurs(m, scene) {
-				better = append(better, fmt.Sprintf("**%s**: %s %v. %s", spaced(scene), label(impl), s, why("overload", spaced(scene))))
-			}
-		}
-		b.WriteString("\n")
-	}
-	b.WriteString("\n")
-	if len(better) > 0 {
-		b.WriteString("Others are better than each of ours here by 2 points of use, a tenth of the latency or a point of failures, without more of the others:\n\n")
-		for _, line := range better {
-			fmt.Fprintf(&b, "- %s\n", line)
-		}
-		b.WriteString("\n")
-	}
-	return b.String()
+	return fmt.Sprintf(overloadHead+"\n%s Medians of %s, %s.\n\n", overloadNote, m.config["m-scenes"], m.config["m-date"]) +
+		playedTable(scenes, overloadImpls, labelsOf(overloadImpls),
+			"Others are better than each of ours here by 2 points of use, a tenth of the latency or a point of failures, without more of the others:",
+			func(scene, impl string) (reached, reason string) {
+				s, ok := strainedOf(m, scene, impl)
+				if !ok {
+					return "", ""
+				}
+				if isPeer(impl) && s.beatsOurs(m, scene) {
+					reason = fmt.Sprintf("%s %v. %s", label(impl), s, why("overload", spaced(scene)))
+				}
+				return s.String(), reason
+			})
 }
