@@ -136,7 +136,7 @@ func (r *Rejection) appendCause(b []byte) []byte {
 	return b
 }
 
-// String returns the same as [Rejection.Error]. A Rejection is an error only as a pointer; fmt prints one that is a value by String.
+// String returns the same as [Rejection.Error]. Package fmt calls it for a Rejection that is a value, because only a pointer to one is an error.
 func (r Rejection) String() string { return r.Error() }
 
 // appendText appends what Error returns. Waits are rounded up for people, and bounds down.

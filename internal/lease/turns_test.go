@@ -61,7 +61,7 @@ func (f *fleet) shares() (least, most float64) {
 	return slices.Min(used), slices.Max(used)
 }
 
-// All of a window is used as soon as it comes in, within milliseconds. A process that finds nothing then asks again before that is over.
+// Processes use all of a window within milliseconds after it comes in. A process that finds nothing asks again within these milliseconds.
 func TestProcessesGetEvenSharesOfAWindowThatIsUsedAtOnce(t *testing.T) {
 	for seed := range uint64(5) {
 		f := newFleet(seed, window(store.Sliding, 3000, time.Minute), 19, 4)

@@ -333,7 +333,7 @@ func halfLoad(s scene.Scene) (load float64, steady bool) {
 
 func TestAdaptiveAtHalfLoad(t *testing.T) {
 	for i, s := range played(halves(t)) {
-		if i%2 != 0 {
+		if i%2 != 0 { // the full load of every one is played above
 			continue
 		}
 		t.Run(s.Name, func(t *testing.T) {
