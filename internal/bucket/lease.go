@@ -117,7 +117,7 @@ func (b *Bucket) wants(now meter.Instant) (d lease.Demand, first *order.Waiter) 
 			cost, soon := costAt(w, b), b.soon(w, sums, now)
 			if first == nil {
 				first = w
-				d.First, d.All, d.Until = cost, 0, min(w.Last, meter.Never-1)
+				d.First, d.All, d.Until = cost, 0, lastUse(w)
 			}
 			d.All, d.Soon = meter.AddCount(d.All, max(cost, soon)), meter.AddCount(d.Soon, soon)
 		}
@@ -128,22 +128,36 @@ func (b *Bucket) wants(now meter.Instant) (d lease.Demand, first *order.Waiter) 
 	if d.All = max(d.All, d.First); next < meter.Never {
 		d.From = next
 	}
+	if first != nil {
+		b.together(&d, first, now)
+	}
 	return d, first
 }
 
-// together sets Next and Whole of the demand of an ask, whose first request is first.
+// together sets Next, Whole and Until of a demand whose first request is first.
 func (b *Bucket) together(d *lease.Demand, first *order.Waiter, now meter.Instant) {
 	i := indexOf(first, b)
-	if i < 0 || first.Largest(i) <= 1 {
+	if i < 0 {
 		return
 	}
 	total, most := b.lease.Together(now)
-	d.Next = max(d.First, first.Together(i, total, 0))
+	next, lacks := first.Together(i, total, 0)
+	if lacks != nil {
+		d.Until = lastUse(lacks)
+	}
+	if first.Largest(i) <= 1 {
+		return
+	}
+	d.Next = max(d.First, next)
 	d.Even = first.Largest(i) == d.First
-	if d.Whole = max(d.Next, first.Together(i, total, min(most, d.All))); d.Whole < d.All && d.All <= most {
+	together, _ := first.Together(i, total, min(most, d.All))
+	if d.Whole = max(d.Next, together); d.Whole < d.All && d.All <= most {
 		d.Whole = d.All // of several queues
 	}
 }
+
+// lastUse returns the latest instant at which a request can use a token.
+func lastUse(w *order.Waiter) meter.Instant { return min(w.Last, meter.Never-1) }
 
 // asksFor returns from when the store is to be asked for the tokens of a request that is the first of its line: before, another bucket
 // stops it, and would still do so when the response comes. Promised reports that all else that it waits for is promised.

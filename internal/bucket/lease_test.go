@@ -141,7 +141,7 @@ func TestTheDemandOfABucketIsThatOfItsWaiters(t *testing.T) {
 	waits(&o, s.now, 4, b)
 	_, wants := b.wants(s.now)
 	require.Same(t, first, wants)
-	require.Equal(t, lease.Demand{First: 3, All: 7, Soon: 7, Until: meter.Never - 1}, b.Demand(s.now))
+	require.Equal(t, lease.Demand{First: 3, All: 7, Soon: 7, Next: 3, Whole: 3, Until: meter.Never - 1}, b.Demand(s.now))
 	b.Hold(s.now, 3*second)
 	require.Equal(t, 3*second, max(b.Demand(s.now).From, b.Ready(0, 0, 0)))
 }

@@ -29,9 +29,6 @@ func (f *Call) Ask(b *Bucket, now meter.Instant) int {
 	if b.expireOthers(w, now) {
 		d, w = b.wants(now)
 	}
-	if w != nil {
-		b.together(&d, w, now)
-	}
 	leases, demands := []*supply.Lease[*Bucket]{b.lease}, []lease.Demand{d}
 	for i := 0; w != nil && i < len(w.Costs); i++ {
 		other := Of(w.Point(i))
@@ -39,7 +36,6 @@ func (f *Call) Ask(b *Bucket, now meter.Instant) int {
 			continue
 		}
 		if d, first := other.wants(now); first == w && (other.Ready(0, 0, w.Costs[i]) == meter.Never || b.follows(w, other, d, now)) {
-			other.together(&d, w, now)
 			leases, demands = append(leases, other.lease), append(demands, d)
 		}
 	}

@@ -37,13 +37,13 @@ func TestABucketAskedForTogetherThatIsReadyLaterStopsTheOther(t *testing.T) {
 	var o order.Order
 	waits(&o, s.now, 2, a, b)
 	waits(&o, s.now, 2, a, b)
-	require.Equal(t, lease.Demand{First: 2, All: 4, Soon: 4, From: 0, Until: meter.Never - 1}, a.Demand(s.now))
+	require.Equal(t, lease.Demand{First: 2, All: 4, Soon: 4, Next: 2, Whole: 2, Even: true, Until: meter.Never - 1}, a.Demand(s.now))
 	until := s.now + 2*second
 	b.Hold(s.now, until)
 	require.Zero(t, a.lease.Lead(), "it is not known yet")
 	require.Equal(t, lease.Demand{From: until, Until: s.now, Keeps: true}, a.Demand(s.now))
 	require.Equal(t, lease.Demand{From: until, Until: until - 1, Keeps: true}, a.Demand(until-1))
-	require.Equal(t, lease.Demand{First: 2, All: 4, Soon: 4, Until: meter.Never - 1}, a.Demand(until))
+	require.Equal(t, lease.Demand{First: 2, All: 4, Soon: 4, Next: 2, Whole: 2, Even: true, Until: meter.Never - 1}, a.Demand(until))
 
 	a.lease.Wanted = 1
 	s.now += second
@@ -54,7 +54,7 @@ func TestABucketAskedForTogetherThatIsReadyLaterStopsTheOther(t *testing.T) {
 	lead := int64(13 * time.Millisecond)
 	require.EqualValues(t, lead, a.lease.Lead(), "two round trips and 5 ms")
 	require.Equal(t, lease.Demand{From: until - lead, Until: until - lead - 1, Keeps: true}, a.Demand(until-lead-1))
-	require.Equal(t, lease.Demand{First: 2, All: 4, Soon: 4, Until: meter.Never - 1}, a.Demand(until-lead))
+	require.Equal(t, lease.Demand{First: 2, All: 4, Soon: 4, Next: 2, Whole: 4, Even: true, Until: meter.Never - 1}, a.Demand(until-lead))
 }
 
 // Tokens of a sliding window are void some time after their ask. From then on, they are asked for again, together with those of the other
@@ -139,7 +139,7 @@ func TestABucketOfAnotherStoreWithoutTokensStopsTheOther(t *testing.T) {
 	var o order.Order
 	waits(&o, s.now, 2, a, b)
 	waits(&o, s.now, 2, a, b)
-	require.Equal(t, lease.Demand{First: 2, All: 2, Until: meter.Never - 1}, a.Demand(s.now))
+	require.Equal(t, lease.Demand{First: 2, All: 2, Next: 2, Whole: 2, Even: true, Until: meter.Never - 1}, a.Demand(s.now))
 }
 
 // A request in flight may report that the window has more, but not before an hour has passed. Tokens and slots that were leased until then
@@ -155,7 +155,7 @@ func TestABucketWhoseResponseChangesNothingForAnHourStopsTheOther(t *testing.T) 
 	waits(&o, s.now, 2, a, b)
 	require.Equal(t, lease.Demand{From: until, Until: s.now}, a.Demand(s.now))
 	require.Equal(t, lease.Demand{From: until, Until: until - 1}, a.Demand(until-1))
-	require.Equal(t, lease.Demand{First: 2, All: 2, Until: meter.Never - 1}, a.Demand(until), "the response may come at any time, and no request is sure to go")
+	require.Equal(t, lease.Demand{First: 2, All: 2, Next: 2, Whole: 2, Even: true, Until: meter.Never - 1}, a.Demand(until), "the response may come at any time, and no request is sure to go")
 }
 
 func TestTheBucketOfAHostIsFoundAgain(t *testing.T) {

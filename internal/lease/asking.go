@@ -17,7 +17,7 @@ type Demand struct {
 	Next       int64         // of All, what the first requests need that lack tokens: the first one at least; 0: all costs are 1, or it is unknown
 	Whole      int64         // the same of as many more as may get tokens with them; at least Next
 	Even       bool          // Whole is of requests that cost the same
-	Until      meter.Instant // the first request cannot use a token that is due later
+	Until      meter.Instant // the first request that lacks tokens cannot use one that is due later; if none lacks any, the first request
 	Keeps      bool          // what else one of the other requests needs is there, or was promised by a store
 }
 
@@ -26,7 +26,6 @@ type asking struct {
 	under  bool          // an ask is under way
 	asked  meter.Instant // when the latest ask was sent; meter.Never: none was
 	again  meter.Instant // no tokens are asked for before, because the store said so
-	vain   vain          // what could not be promised in time
 	got    meter.Instant // when the latest tokens came
 	spare  meter.Instant // no tokens are leased ahead before, because the store had too few
 	trip   time.Duration // the round trip to the store, as an average of the latest ones; 0: unknown
@@ -68,13 +67,6 @@ const (
 	recheckAfter, recheckEach = 5 * time.Second, 500 * time.Millisecond
 	recheckGrows              = 16
 )
-
-// A vain is what a store could not promise before a deadline. Later, there is as much less time as there are more tokens, so only what other
-// processes give back changes that.
-type vain struct {
-	need         int64
-	until, again meter.Instant // the deadline; when to ask again for as much until then
-}
 
 // busy reports whether an ask is under way or needed to report something to the store.
 func (m *Leased) busy() bool { return m.under || m.since < meter.Never }
@@ -156,12 +148,10 @@ func (m *Leased) AskAt(now meter.Instant, d Demand) meter.Instant {
 	at := meter.AddInstant(m.since, tellAfter)
 	total := m.have + m.promised()
 	switch {
-	case d.First > total && d.Until <= m.vain.until && d.First-total >= m.vain.need:
-		at = min(at, max(m.again, m.vain.again))
 	case d.First > total:
-		at = min(at, m.again)
+		at = min(at, m.againFor(d.First-total, now, d.Until))
 	case d.All > total: // the tokens of the first request are available or promised
-		at = min(at, max(m.again, m.dueAt(total-m.have)-int64(m.lead)))
+		at = min(at, max(m.againFor(d.Next-total, now, d.Until), m.dueAt(total-m.have)-int64(m.lead)))
 	case m.drawn > 0 && m.Low():
 		at = min(at, max(m.again, m.spare))
 	}
@@ -183,6 +173,15 @@ func (m *Leased) AskAt(now meter.Instant, d Demand) meter.Instant {
 		}
 	}
 	return max(at, now, m.turnAt())
+}
+
+// againFor returns from when on the store may be asked for tokens that are missing. If they come after the instant until which they can be used,
+// time does not help: they come nearer only as fast as the instant does. What other processes give back helps.
+func (m *Leased) againFor(missing int64, now, until meter.Instant) meter.Instant {
+	if missing > 0 && m.promises() && m.local == nil && m.Plan(now, m.have+m.promised(), missing) > until {
+		return max(m.again, meter.AddInstant(m.asked, int64(m.recheck())))
+	}
+	return m.again
 }
 
 // turnAt returns when a process of a crowd may ask again: a cycle after its latest ask, except to report a change.
@@ -470,13 +469,13 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 	}
 	m.open(sent, now, &p)
 	m.latest = response{known: true, sent: sent, left: p.Left, processes: m.count(now, max(1, p.Processes))}
+	if p.Tokens < asked.Need && m.promises() && p.Wait > 0 && p.Hold == 0 {
+		m.latest.need, m.latest.after = asked.Need, meter.AddInstant(sent, int64(max(asked.Within, asked.Horizon)))
+	}
 	m.alone = alone{}
 	m.schedule()
 	m.holds.booked(now, p.Hold)
-	m.again, m.vain = now, vain{}
-	if p.Tokens < asked.Need && m.promises() && p.Wait > 0 && p.Hold == 0 && asked.Within > asked.Horizon {
-		m.vain = vain{asked.Need, meter.AddInstant(sent, int64(asked.Within)), meter.AddInstant(now, int64(m.recheck()))}
-	}
+	m.again = now
 	if p.Tokens < asked.Need || m.budget.Kind == store.Sliding && p.Wait > 0 {
 		pause := m.pause(now, asked.Need)
 		wait := max(p.Wait, pause)

@@ -75,6 +75,9 @@ type response struct {
 	left  float64
 	ends  meter.Instant // of a Fixed window or a Calendar: its end; of a Sliding one: when tokens come in, if none were left
 
+	need  int64 // of a Bucket or a Pace: as many tokens could not be promised until after; 0: no number
+	after meter.Instant
+
 	processes int // how many use the budget; 0: unknown
 }
 
@@ -396,8 +399,12 @@ func (m *Leased) Plan(from meter.Instant, ahead, cost int64) meter.Instant {
 			from = max(from, meter.AddInstant(m.latest.ends, mulSat((over-1)/m.rate.N, int64(m.rate.Per))))
 		}
 	default:
-		if b.Kind == store.Pace {
-			missing -= cost - 1
+		need := m.latest.need
+		if b.Kind == store.Pace { // the first token pays
+			missing, need = missing-(cost-1), min(1, need)
+		}
+		if need > 0 && missing >= need {
+			from = max(from, m.latest.after+1)
 		}
 		from = max(from, meter.AddInstant(m.latest.sent, m.flow(float64(missing)-m.latest.left)))
 	}

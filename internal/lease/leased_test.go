@@ -285,10 +285,44 @@ func TestNothingIsAskedForInVain(t *testing.T) {
 	}
 	b.instant("ask again", b.AskAt(b.now, d), b.now+int64(b.recheck()))
 	less, later := d, d
-	less.First = 19
-	later.Until++
-	b.instant("for less", b.AskAt(b.now, less), b.now+second)
-	b.instant("for a later deadline", b.AskAt(b.now, later), b.now+second)
+	less.First, later.Until = 11, b.now+2*second-2 // the plan is rounded down
+	b.instant("for less", b.AskAt(b.now, less), b.now+int64(b.recheck()))
+	b.instant("for a later deadline", b.AskAt(b.now, later), b.now+int64(b.recheck()))
+	less.First--
+	later.Until += 2
+	b.instant("for as much as comes in", b.AskAt(b.now, less), b.now+second)
+	b.instant("for a deadline when it comes in", b.AskAt(b.now, later), b.now+second)
+}
+
+// A refusal is exact to the instant, and the figures of a response are not: a process does not ask again and again for what comes in with the
+// deadline, also if its first request has its tokens.
+func TestARefusalSaysWhenTokensDoNotCome(t *testing.T) {
+	for _, kind := range []store.Kind{store.Bucket, store.Pace} {
+		b := newBench(t, store.Budget{Kind: kind, N: 10, Per: time.Second, Burst: 50})
+		b.trip = ms
+		d := waitingOf(20, 2)
+		b.question(d)
+		if n := b.have + b.promised(); n != 20 {
+			t.Fatalf("%s: %d tokens", kind, n)
+		}
+		d.Next = 40
+		last := b.dueAt(b.promised())
+		if d.Until = last + 2*second - 2*ms - 1; kind == store.Pace { // a round trip before they can be there
+			d.Until = last + second/10 - 2*ms - 1
+		}
+		at := last - int64(b.lead)
+		b.instant("the next one has its tokens asked for when those of the first are due soon", b.AskAt(b.now, d), at)
+		b.now = at
+		if p, got := b.question(d); p.Need != 20 || got.Tokens != 0 || got.Wait != time.Microsecond {
+			t.Errorf("%s: asked %+v, got %+v", kind, p, got)
+		}
+		b.instant("ask again", b.AskAt(b.now, d), at+int64(b.recheck()))
+		if plan := b.Plan(b.now, 20, 20); plan <= d.Until {
+			t.Errorf("%s: it is planned for %v, and can wait until %v", kind, time.Duration(plan), time.Duration(d.Until))
+		}
+		d.Until++
+		b.instant("for a later deadline", b.AskAt(b.now, d), b.now+ms)
+	}
 }
 
 func TestNextTokensAreAskedForBeforeTheLastIsDue(t *testing.T) {

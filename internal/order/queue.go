@@ -194,25 +194,26 @@ func (w *Waiter) next() *Waiter {
 	return w.parent
 }
 
-// Together returns what the first requests in the queue of w cost at its i-th point: as many of them as cost at most that much together,
-// but one more than cost at most least. It returns 0 if all together cost at most least.
-func (w *Waiter) Together(i int, least, most int64) (sum int64) {
+// Together returns what the first requests in the queue of w cost at its i-th point, and the last of them: as many of them as cost at most
+// that much together, but one more than cost at most least. It returns 0 and nil if all together cost at most least.
+func (w *Waiter) Together(i int, least, most int64) (sum int64, last *Waiter) {
 	var before int64 // what those before n and all below it cost
+	var passed *Waiter
 	for n := w.queue.root; n != nil; {
 		through := meter.AddCount(before, n.Costs[i])
 		if n.left != nil {
 			through = meter.AddCount(through, n.left.sums()[i])
 		}
 		if through > least && through > most {
-			sum, n = through, n.left // the least that is enough, unless more is found to its left
+			sum, last, n = through, n, n.left // the least that is enough, unless more is found to its left
 		} else {
-			before, n = through, n.right
+			before, passed, n = through, n, n.right
 		}
 	}
 	if before > least {
-		return before
+		return before, passed
 	}
-	return sum
+	return sum, last
 }
 
 // Largest returns the largest cost in the queue of w at its i-th point.

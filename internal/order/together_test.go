@@ -2,6 +2,7 @@ package order
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -9,28 +10,30 @@ import (
 
 func TestTogetherIsWhatTheFirstRequestsCost(t *testing.T) {
 	x := newWorld(t)
-	all := []*Point{x.point(every(1<<40, 1<<40))}
-	r := rand.New(rand.NewPCG(1, 2))
-	var first *Waiter
+	points := []*Point{x.point(every(1<<40, 1<<40))}
+	r, sum := rand.New(rand.NewPCG(1, 2)), int64(0)
+	var all []*Waiter
 	var through []int64 // what a request and those before it cost
 	for range 40 {
 		cost := r.Int64N(9) + 1
-		w := x.come(0, all, cost)
-		if first == nil {
-			first, through = w, []int64{cost}
-		} else {
-			through = append(through, through[len(through)-1]+cost)
-		}
-		last := through[len(through)-1]
+		all = append(all, x.come(0, points, cost))
+		sum += cost
+		through = append(through, sum)
 		for range 20 {
-			least, most := r.Int64N(last+10), r.Int64N(last+10)
+			least, most := r.Int64N(sum+10), r.Int64N(sum+10)
 			want := int64(0)
 			for _, sum := range through {
 				if sum > least && (sum <= most || want == 0) {
 					want = sum
 				}
 			}
-			require.Equal(t, want, first.Together(0, least, most), "%v: more than %d, at most %d", through, least, most)
+			got, last := all[0].Together(0, least, most)
+			require.Equal(t, want, got, "%v: more than %d, at most %d", through, least, most)
+			if i := slices.Index(through, want); i >= 0 {
+				require.Same(t, all[i], last)
+			} else {
+				require.Nil(t, last)
+			}
 		}
 	}
 }
