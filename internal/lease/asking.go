@@ -176,9 +176,10 @@ func (m *Leased) AskAt(now meter.Instant, d Demand) meter.Instant {
 }
 
 // againFor returns from when on the store may be asked for tokens that are missing. If they come after the instant until which they can be used,
-// time does not help: they come nearer only as fast as the instant does. What other processes give back helps.
+// time does not help: they come nearer only as fast as the instant does. What other processes give back helps. A request that cannot wait uses
+// them whenever they come.
 func (m *Leased) againFor(missing int64, now, until meter.Instant) meter.Instant {
-	if missing > 0 && m.promises() && m.local == nil && m.Plan(now, m.have+m.promised(), missing) > until {
+	if missing > 0 && until > now && m.promises() && m.local == nil && m.Plan(now, m.have+m.promised(), missing) > until {
 		return max(m.again, meter.AddInstant(m.asked, int64(m.recheck())))
 	}
 	return m.again
