@@ -180,9 +180,17 @@ func (m *Leased) AskAt(now meter.Instant, d Demand) meter.Instant {
 // them whenever they come.
 func (m *Leased) againFor(missing int64, now, until meter.Instant) meter.Instant {
 	if missing > 0 && until > now && m.promises() && m.local == nil && m.Plan(now, m.have+m.promised(), missing) > until {
-		return max(m.again, meter.AddInstant(m.asked, int64(m.recheck())))
+		return max(m.again, m.RecheckAt())
 	}
 	return m.again
+}
+
+// RecheckAt implements [Meter].
+func (m *Leased) RecheckAt() meter.Instant {
+	if m.asked == meter.Never {
+		return 0
+	}
+	return meter.AddInstant(m.asked, int64(m.recheck()))
 }
 
 // turnAt returns when a process of a crowd may ask again: a cycle after its latest ask, except to report a change.

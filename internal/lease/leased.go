@@ -109,6 +109,8 @@ type Meter interface {
 	// request lacks: together with these, or separately. If a response has to come before, that is when it is expected, because nothing
 	// else looks at the request again when it comes.
 	AsksFrom(now meter.Instant, together bool) meter.Instant
+	// RecheckAt returns from when on other processes may have given back what the store did not have when it was last asked.
+	RecheckAt() meter.Instant
 	// Offers returns how many tokens requests could use if the store granted all that it may be asked for now; 0: it may not be asked.
 	Offers(now meter.Instant) int64
 	// Together returns how many tokens are available or promised, and how many there may be with those of an ask of now, if each request

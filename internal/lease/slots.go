@@ -331,6 +331,9 @@ func (m *LeasedSlots) Lead() time.Duration { return time.Duration(m.lead) }
 // Expire implements [Meter]. Slots are not void so soon.
 func (m *LeasedSlots) Expire(meter.Instant) bool { return false }
 
+// RecheckAt implements [Meter]: slots come at any time.
+func (m *LeasedSlots) RecheckAt() meter.Instant { return 0 }
+
 // AsksFrom implements [Meter]. A process that has slots may get one back at any time.
 func (m *LeasedSlots) AsksFrom(_ meter.Instant, together bool) meter.Instant {
 	switch {

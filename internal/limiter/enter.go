@@ -284,7 +284,7 @@ func (l *Core) lineUpLocked(ctx context.Context, w *Waiter, a *arrival, now mete
 	}
 	l.refuseLocked(w, reason, c, c.Bucket.Soonest(due, c.Cost), now)
 	if l.supplies != nil {
-		l.wantLocked(w.charges)
+		l.wantLocked(w.charges, w.try, now)
 	}
 	return refused
 }

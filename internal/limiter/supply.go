@@ -164,10 +164,15 @@ func (l *Core) holdLeasesLocked(charges []Charge, until meter.Instant, by quota.
 	}
 }
 
-// wantLocked has the store asked for a cost that no request waits for.
-func (l *Core) wantLocked(charges []Charge) {
+// wantLocked has the store asked for a cost that no request waits for. A caller that does not wait is likely to try again. One that could not
+// wait for long enough is not, so that only what a process knows of the store is brought up to date.
+func (l *Core) wantLocked(charges []Charge, try bool, now meter.Instant) {
 	for i := range charges {
-		if b := charges[i].Bucket; b.Leased() != nil && b.Ready(0, 0, charges[i].Cost) == meter.Never {
+		b := charges[i].Bucket
+		if b.Leased() == nil || b.Ready(0, 0, charges[i].Cost) < meter.Never {
+			continue
+		}
+		if try || b.Leased().Out() != nil || b.Leased().RecheckAt() <= now {
 			b.Leased().Wanted = min(charges[i].Cost, b.Leased().Most())
 			l.markLocked(b)
 		}

@@ -132,3 +132,65 @@ func TestCallsOfASharedBucketDoNotGrowWithTheCost(t *testing.T) {
 		})
 	}
 }
+
+// The last tokens before the deadline of all requests come a moment after it. No process asks for them again and again, neither for its first
+// request nor for the one behind that.
+func TestAFleetDoesNotAskForWhatComesAfterADeadline(t *testing.T) {
+	for _, cost := range []int64{1, 20_000} {
+		synctest.Test(t, func(t *testing.T) {
+			st := &countedStore{Store: store.NewMemory(), oneWay: time.Millisecond}
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			var all sync.WaitGroup
+			var sent atomic.Int64
+			for range 8 {
+				l, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(12*cost, time.Minute, throttle.Name("tokens"), throttle.Burst(2*cost), throttle.Shared(st))))
+				require.NoError(t, err)
+				for range 8 {
+					all.Go(func() {
+						for l.Wait(ctx, throttle.Ask{Cost: cost}) == nil {
+							sent.Add(1)
+							time.Sleep(time.Millisecond)
+						}
+					})
+				}
+			}
+			all.Wait()
+			assert.EqualValues(t, 5, sent.Load(), "the burst, and one in five seconds")
+			assert.LessOrEqual(t, st.calls.Load(), int64(8+10), "calls of the store: one of each process, and two for each request")
+			time.Sleep(time.Minute)
+		})
+	}
+}
+
+// Tokens for a request that could not wait long enough would be missing in other processes. The store is only asked for them when others may
+// have given some back.
+func TestARejectedRequestLeasesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := &countedStore{Store: store.NewMemory(), oneWay: time.Millisecond}
+		var fleet [2]*throttle.Limiter
+		for i := range fleet {
+			var err error
+			fleet[i], err = throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(60, time.Minute, throttle.Name("tokens"), throttle.Burst(60), throttle.Shared(st))))
+			require.NoError(t, err)
+		}
+		brief := func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			defer cancel()
+			return fleet[0].Wait(ctx, throttle.Ask{Cost: 2})
+		}
+		require.NoError(t, fleet[1].Wait(t.Context(), throttle.Ask{Cost: 60}))
+		require.Error(t, brief(), "nothing is known, so the store is asked, which has none")
+		time.Sleep(200 * time.Millisecond)
+		known := st.calls.Load()
+		for began := time.Now(); time.Since(began) < 3*time.Second; time.Sleep(700 * time.Millisecond) {
+			if time.Since(began) < time.Second {
+				require.Error(t, brief(), "two tokens come in within two seconds")
+				assert.Equal(t, known, st.calls.Load())
+			}
+		}
+		require.NoError(t, brief())
+		assert.Equal(t, known+1, st.calls.Load())
+		time.Sleep(time.Minute)
+	})
+}
