@@ -2,7 +2,6 @@ package headers
 
 import (
 	"cmp"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -76,7 +75,7 @@ func (r *reading) buckets() []Bucket {
 func (r *reading) judge() {
 	s := &r.signal
 	empty := slices.ContainsFunc(s.Buckets, Bucket.Empty)
-	s.Limited = limits(r.status) || r.envoy || r.status == http.StatusForbidden && empty || mayLimit(r.status) && s.RetryAfter.Known
+	s.Limited = limits(r.status) || r.envoy || mayLimit(r.status) && (empty || s.RetryAfter.Known)
 	rule := r.rule
 	if rule == nil {
 		rule = r.dialect.rule(r)

@@ -36,8 +36,8 @@ func limits(status int) bool {
 	return status == http.StatusTooManyRequests || status == 420 || status == 529
 }
 
-// mayLimit reports whether a status with a Retry-After means that a limit was exceeded. 430 (Shopify) and 509 (bandwidth exceeded) are in no
-// RFC; 418 is how Binance and others answer clients that ignore 429.
+// mayLimit reports whether a status with a Retry-After or an empty quota means that a limit was exceeded. 430 (Shopify) and 509 (bandwidth
+// exceeded) are in no RFC; 418 is how Binance and others answer clients that ignore 429. MusicBrainz sends 503 with an empty quota.
 func mayLimit(status int) bool {
 	switch status {
 	case http.StatusForbidden, http.StatusTeapot, 430, http.StatusServiceUnavailable, 509:

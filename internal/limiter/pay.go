@@ -137,6 +137,6 @@ func (l *Core) grantedLocked(u *User, now meter.Instant) Mark {
 	u.counts.Granted++
 	l.counts.Granted++
 	l.takeOffLocked(u)
-	l.sent.Add(now, 1)
+	l.sent.Add(now, 1, 0)
 	return Mark{At: now, Nth: l.counts.Sent()}
 }

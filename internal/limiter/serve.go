@@ -120,7 +120,7 @@ func (l *Core) grantLocked(w *Waiter, due, now meter.Instant) {
 		due = now
 	} else {
 		l.counts.GrantedAfter(now - w.arrived)
-		l.sent.Add(now, 1)
+		l.sent.Add(now, 1, 0)
 		w.user.counts.GrantedAfter(now - w.arrived)
 		w.bucket().Limit.Counts.Waited(now - w.arrived)
 		if w.ghost == nil { // its request was sent before

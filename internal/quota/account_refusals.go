@@ -149,9 +149,9 @@ func (a *Account) answered(now, sent meter.Instant, kind Kind) {
 			a.asking, a.pace.next = false, max(0, a.backoff.Last())
 		}
 	}
+	a.lately.Add(sent, 1, a.pace.apart(sent))
 	a.pace.accepted(sent)
 	a.backoff.Accepted(sent)
-	a.lately.Add(sent, 1)
 }
 
 // suspects returns what a response means that refuses without a word about limits.

@@ -417,7 +417,7 @@ func TestAnAccountDecidesAboutItsPart(t *testing.T) {
 		r := NewRegistry(10, 1)
 		g := sent(r, at("h", 1), 0, 1)
 		for range 8 {
-			g.Account.lately.Add(0, 1)
+			g.Account.lately.Add(0, 1, 0)
 		}
 		if parts {
 			other := at("h", 2)

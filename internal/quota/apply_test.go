@@ -87,7 +87,7 @@ func TestWhatARefusalHolds(t *testing.T) {
 			r := NewRegistry(10, 1)
 			g := sent(r, at("h", 1), now, 1)
 			for range 2 {
-				g.Account.lately.Add(now, 1)
+				g.Account.lately.Add(now, 1, 0)
 			}
 			waits := r.Gate(at("h", 2), now)
 			waits.SetWaiting(true) // so that there is something to plan again
@@ -302,7 +302,7 @@ func TestTheFirstResponseKnowsHowManyWereAcceptedBefore(t *testing.T) {
 		r := NewRegistry(10, 1)
 		var unseen Unseen
 		for range before + 1 { // with the one that is refused
-			unseen.Before.Add(0, 1)
+			unseen.Before.Add(0, 1, 0)
 		}
 		g, _ := r.ApplyUngated(at("h", 1), &Report{Reading: refusing(10 * time.Second).Read(2 * second)}, unseen, 2*second)
 		require.InDelta(t, rate, g.Account.pace.rate, 1e-9, "the pace after the hold")
@@ -310,7 +310,7 @@ func TestTheFirstResponseKnowsHowManyWereAcceptedBefore(t *testing.T) {
 	r := NewRegistry(10, 1)
 	var before record.Record
 	for range 601 {
-		before.Add(0, 1)
+		before.Add(0, 1, 0)
 	}
 	g, _ := r.ApplyUngated(at("h", 1), &Report{Reading: (&Hints{}).Read(2 * second)}, Unseen{Before: before}, 2*second)
 	r.ApplyUngated(at("h", 1), &Report{Reading: refusing(10 * time.Second).Read(2 * second)}, Unseen{}, 2*second)

@@ -41,7 +41,7 @@ func TestWhenTheNextRequestLeavesAfterTheLastOfAWindow(t *testing.T) {
 func TestAfterTheEndOneRequestAsksLessAndLessOften(t *testing.T) {
 	a, g, _ := newFamilies()
 	for range 100_000 {
-		a.lately.Add(0, 1)
+		a.lately.Add(0, 1, 0)
 	} // fast enough not to delay one that asks
 	asks(t, g, 0, core(50, 0, 10*second))
 	q := only(t, a)
@@ -82,7 +82,7 @@ func TestAfterTheEndOneRequestAsksLessAndLessOften(t *testing.T) {
 func TestWithoutAnEndOneRequestAsksLessAndLessOften(t *testing.T) {
 	a, g, _ := newFamilies()
 	for range 100_000 {
-		a.lately.Add(0, 1)
+		a.lately.Add(0, 1, 0)
 	} // fast enough not to delay one that asks
 	asks(t, g, 0, core(50, 0, meter.Never))
 	requireReady(t, g, 0, firstRetry)

@@ -11,10 +11,10 @@ import (
 const (
 	paceLeast   = 1.0                 // per second
 	paceMost    = 10_000.0            // per second; there is no pace above
-	paceDoubles = float64(2 * second) // in which the rate of a pace doubles once it grows
+	paceDoubles = float64(2 * second) // in which the rate of a pace doubles once it grows, from paceFew on
 	paceFinds   = 0.4e9               // in which it doubles where no rate was known, after a lone refusal
 	paceFull    = float64(second)     // for which such a rate is kept after several refusals, and in which it doubles then
-	paceFew     = 4.0                 // per second: the least at which it begins there
+	paceFew     = 4.0                 // per second: the least at which it begins there, and below which it grows with requests, not with time
 	paceEnough  = 4                   // accepted requests show a rate where none was known
 	paceIdle    = second              // a pace is over if no request is sent and no response comes for longer
 	paceWait    = 10 * second         // a longer wait says no more about the rate
@@ -39,7 +39,7 @@ const (
 //
 // A client with limits of its own is right about the rate more often than about how many requests may come together. So after a
 // refusal, its requests are sent no faster than the fastest of its limits allows in the mean: for half a minute one by one, and for ten
-// minutes at most three together. Its rate is lowered only if such requests are refused twice in a row.
+// minutes at most three together. Its rate is lowered only if such requests are refused twice in a row, or if it was lower already.
 type pace struct {
 	next   meter.Instant // no request is sent before
 	rate   float64       // per second; 0: there is no pace
@@ -57,6 +57,7 @@ type pace struct {
 	finds  bool          // no rate was known
 	found  int8          // requests that were accepted after the wait since then, up to paceEnough
 	lone   bool          // others were accepted, and only one request was refused before the wait began
+	told   bool          // the server has asked for the last wait
 	spaced bool          // the last request that was refused had been sent evenly, at the client's own limit
 	why    Why           // why it began at that rate
 }
@@ -70,15 +71,26 @@ func (p *pace) at(now meter.Instant) float64 {
 	return r
 }
 
-// doubles returns in which time the rate doubles.
+// doubles returns in which time the rate doubles. At a low rate, few seconds show nothing: hardly a request more is accepted in them than at
+// half of it. But refusals that do not ask for a wait may not depend on the rate.
 func (p *pace) doubles() float64 {
 	switch {
+	case !p.finds && p.told:
+		return paceDoubles * max(1, paceFew/p.rate)
 	case !p.finds:
 		return paceDoubles
 	case p.lone:
 		return paceFinds
 	}
 	return paceFull
+}
+
+// apart returns how far apart requests are sent by then; 0: the pace is over.
+func (p *pace) apart(then meter.Instant) int64 {
+	if p.over(then) {
+		return 0
+	}
+	return int64(1e9 / p.at(then))
 }
 
 // reason returns why the rate is as it is.
@@ -183,7 +195,7 @@ func (p *pace) refused(r *refusal, wait int64, end meter.Instant, lately record.
 	case isolated: // a row begins
 		p.from, p.worked = p.from+max(0, end-r.at-paceWait), false
 	}
-	p.waited, p.wait, p.lone = end, end-r.at, lately.N > 0
+	p.waited, p.wait, p.told, p.lone = end, end-r.at, r.wait > 0, lately.N > 0
 	short := meter.AddInstant(end, min(wait, paceWait)/2)
 	switch {
 	case own.Rate == 0 && own.Adaptive: // it decides
@@ -191,7 +203,7 @@ func (p *pace) refused(r *refusal, wait int64, end meter.Instant, lately record.
 		p.steady = max(p.steady, meter.AddInstant(end, long))
 	case !worked && !isolated: // the server is closed, which shows nothing about its rate
 		p.steady = max(p.steady, end)
-	case own.Rate > 0 && (isolated || !spaced): // its own limit is trusted
+	case own.Rate > 0 && (!spaced || isolated && (p.over(r.sent) || too >= p.most)): // its own limit is trusted, unless it was not reached
 		p.rate = 0
 	case finds && !p.over(r.sent):
 		p.rate, p.steady = max(paceFew, sustained), end

@@ -16,7 +16,7 @@ func TestARecordIsOfTheLastOneToTwoScalesOfUse(t *testing.T) {
 	add := func(n int, gap int64, cost float64) {
 		for range n {
 			now += gap
-			r.Add(now, cost)
+			r.Add(now, cost, 0)
 		}
 	}
 	add(1_000_000, second/2, 1)
@@ -41,7 +41,7 @@ func TestARecordIsOfTheLastOneToTwoScalesOfUse(t *testing.T) {
 func TestOverTakesTheShortestScaleThatIsLongEnough(t *testing.T) {
 	var r Record
 	for now := meter.Instant(0); now < 2000*second; now += second / 2 {
-		r.Add(now, 1)
+		r.Add(now, 1, 0)
 	}
 	now := 2000 * second
 	for d, scale := range map[int64]int64{0: second, second: second, second + 1: 10 * second, 60 * second: 60 * second, 60*second + 1: 600 * second, 3600 * second: 600 * second} {
@@ -55,7 +55,7 @@ func TestLessThanASecondShowsNoHigherRateThanASecond(t *testing.T) {
 	var r Record
 	require.Zero(t, r.Over(0).Rate(5*second), "nothing was counted")
 	for now := range meter.Instant(30) {
-		r.Add(now, 1)
+		r.Add(now, 1, 0)
 	}
 	require.InDelta(t, 30, r.Over(0).Rate(30), 0)
 	require.InDelta(t, 30, r.Over(0).Rate(second), 0)
@@ -66,14 +66,14 @@ func TestLessThanASecondShowsNoHigherRateThanASecond(t *testing.T) {
 func TestWithoutTheLast(t *testing.T) {
 	var r Record
 	for now := range meter.Instant(30) {
-		r.Add(now, 1)
+		r.Add(now, 1, 0)
 	}
 	for _, d := range scales {
 		require.InDelta(t, 20, r.Without(10).Over(d).N, 0)
 		require.Zero(t, r.Without(31).Over(d).N)
 		require.InDelta(t, 30, r.Over(d).N, 0, "the record itself stays")
 		none := r.Without(30)
-		none.Add(second/2, 3)
+		none.Add(second/2, 3, 0)
 		require.Equal(t, Sum{3, second / 2}, none.Over(d))
 	}
 }
@@ -81,8 +81,8 @@ func TestWithoutTheLast(t *testing.T) {
 // A request that was sent before one that was counted moves no part of a record back.
 func TestRequestsMayBeCountedOutOfOrder(t *testing.T) {
 	var r Record
-	r.Add(5*second, 1)
-	r.Add(4*second, 1)
+	r.Add(5*second, 1, 0)
+	r.Add(4*second, 1, 0)
 	require.Equal(t, 5*second, r.Last())
 	require.Equal(t, Sum{2, 5 * second}, r.Over(10*second))
 }
@@ -96,9 +96,9 @@ func TestWhatIsRecentCountsInEachStretch(t *testing.T) {
 		for range 2_000 {
 			now += random.Int64N(2 << random.IntN(31))
 			cost := float64(1 + random.IntN(5))
-			r.Add(now, cost)
+			r.Add(now, cost, 0)
 			at.next = 0 // it sums up what is recent each time
-			at.Add(now, cost)
+			at.Add(now, cost, 0)
 			for _, d := range scales {
 				require.Equal(t, at.Over(d), r.Over(d))
 			}
