@@ -107,7 +107,7 @@ func calendar(t *testing.T, st store.Store) {
 	if got = s.one(p); got.Tokens == 0 {
 		s.between("the wait", got.Wait, 0, ends)
 	}
-	time.Sleep(ends + 2*time.Millisecond)
+	time.Sleep(min(ends, 300*time.Millisecond) + 2*time.Millisecond) // a slow store may be in the next window already
 	got = s.one(p)
 	s.tokens("the next window, which is longer", got, 5, 5)
 	s.between("until", got.Until, 59*time.Minute, time.Hour-300*time.Millisecond)
