@@ -356,6 +356,9 @@ func (l *Limiter) charge(r *limiter.Request, o *overrides, ask *Ask) error {
 // until it could: exact with one limit and an empty queue, otherwise a lower bound. It is math.MaxInt64 if the cost can never be
 // paid, if the Ask names unknown limits, and if it costs a slot of an [InFlight] limit, because nothing would return it. Try ignores
 // Ask.MaxWait.
+//
+// Try does not wait for the store of a [Shared] limit. If the process has no tokens, it asks for some, which go back if no request uses them
+// within about 100 ms. If calls are further apart than that, use [Limiter.Wait] with an [Ask.MaxWait] instead: it waits for the response.
 func (l *Limiter) Try(ask Ask) (wait time.Duration, ok bool) {
 	l.mustBeMade()
 	r := limiter.Request{User: l.user, Context: context.Background()}

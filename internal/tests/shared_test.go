@@ -226,3 +226,24 @@ func TestARejectionBecauseOfAWrongSetupDoesNotSayThatTheStoreIsOutOfReach(t *tes
 	r := &throttle.Rejection{Reason: throttle.ReasonStore, Limit: "calls", Err: err}
 	require.EqualError(t, r, `throttle: limit "calls": the store of shared limits is set up wrongly: NOAUTH Authentication required`)
 }
+
+func TestTryDoesNotWaitForAStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := &countedStore{Store: store.NewMemory(), oneWay: time.Millisecond}
+		l, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(60, time.Minute, throttle.Name("tokens"), throttle.Burst(60), throttle.Shared(st))))
+		require.NoError(t, err)
+		for range 2 {
+			_, ok := l.Try(throttle.Ask{})
+			assert.False(t, ok, "the store is asked")
+			time.Sleep(50 * time.Millisecond)
+			_, ok = l.Try(throttle.Ask{})
+			assert.True(t, ok)
+			time.Sleep(time.Second)
+		}
+		var none time.Duration
+		began := time.Now()
+		require.NoError(t, l.Wait(t.Context(), throttle.Ask{MaxWait: &none}))
+		assert.Equal(t, 2*time.Millisecond, time.Since(began))
+		time.Sleep(time.Second)
+	})
+}
