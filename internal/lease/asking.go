@@ -82,6 +82,7 @@ func (m *Leased) returns(r store.Return, now meter.Instant) {
 func (m *Leased) sendBack(r store.Return, now meter.Instant) {
 	m.tell(now)
 	m.latest.left += float64(r.Tokens)
+	m.latest.need = 0
 	if i := slices.IndexFunc(m.back, func(b store.Return) bool { return b.Lease == r.Lease }); i >= 0 {
 		m.back[i].Tokens += r.Tokens
 		return

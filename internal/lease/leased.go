@@ -75,7 +75,7 @@ type response struct {
 	left  float64
 	ends  meter.Instant // of a Fixed window or a Calendar: its end; of a Sliding one: when tokens come in, if none were left
 
-	need  int64 // of a Bucket or a Pace: as many tokens could not be promised until after; 0: no number
+	need  int64 // of a Bucket or a Pace: as many tokens could not be promised until after; 0: no number, or more came in since
 	after meter.Instant
 
 	processes int // how many use the budget; 0: unknown
@@ -528,6 +528,7 @@ func (m *Leased) Retune(now meter.Instant, r meter.Rate) {
 	m.advance(now)
 	stays := r == m.rate
 	m.budget.N, m.budget.Per, m.rate, m.replace = r.N, r.Per, r, true
+	m.latest.need = 0
 	m.tell(now - tellAfter)
 	if !stays {
 		m.trade(now)

@@ -320,8 +320,18 @@ func TestARefusalSaysWhenTokensDoNotCome(t *testing.T) {
 		if plan := b.Plan(b.now, 20, 20); plan <= d.Until {
 			t.Errorf("%s: it is planned for %v, and can wait until %v", kind, time.Duration(plan), time.Duration(d.Until))
 		}
-		d.Until++
-		b.instant("for a later deadline", b.AskAt(b.now, d), b.now+ms)
+		later := d
+		later.Until++
+		b.instant("for a later deadline", b.AskAt(b.now, later), b.now+ms)
+		faster := *b.Leased
+		faster.Retune(b.now, meter.Rate{N: 11, Per: time.Second})
+		if plan := faster.Plan(b.now, 20, 20); plan > d.Until {
+			t.Errorf("%s: at a higher rate it is planned for %v, and can wait until %v", kind, time.Duration(plan), time.Duration(d.Until))
+		}
+		b.returns(store.Return{Tokens: 1, Lease: 1}, b.now)
+		if plan := b.Plan(b.now, 20, 20); plan > d.Until {
+			t.Errorf("%s: with one token more it is planned for %v, and can wait until %v", kind, time.Duration(plan), time.Duration(d.Until))
+		}
 	}
 }
 
