@@ -42,3 +42,8 @@ func outcomeOfClass(status int) Outcome {
 	}
 	return OutcomeOK
 }
+
+// isDone reports whether the status of a response says that the server did what was asked.
+func isDone(resp *http.Response) bool {
+	return resp != nil && outcomeOfClass(resp.StatusCode) == OutcomeOK
+}

@@ -197,7 +197,7 @@ func (t *Transport) roundTrip(req *http.Request) (resp *http.Response, far reach
 	defer t.leave(&c)
 	var asked *limiter.Asked
 	switch {
-	case t.sells && c.overrides == noOverrides && !t.isHinted() && t.isUsual():
+	case t.sells && c.overrides == noOverrides && t.isUsual():
 		asked, resp, far, err = t.sell(&c)
 	case t.isExempt(&c):
 		t.exempted.Add(1)
@@ -267,11 +267,17 @@ func (t *Transport) sell(c *call) (asked *limiter.Asked, resp *http.Response, fa
 		return nil, nil, reachedNoBase, err
 	}
 	var paid limiter.Paid
-	if !t.limiter.core.Pay(t.price, &paid) {
+	ok := false
+	if t.isHinted() {
+		ok = t.payByGate(c.req, &paid)
+	} else {
+		ok = t.limiter.core.Pay(t.price, nil, &paid)
+	}
+	if !ok {
 		return t.price.Asked(), nil, 0, nil
 	}
 	c.at = inFlight
-	if t.limiter.tracks {
+	if t.limiter.tracks || paid.IsGated() {
 		resp, far, err = t.sendSold(c, &paid)
 		return nil, resp, far, err
 	}
@@ -282,7 +288,14 @@ func (t *Transport) sell(c *call) (asked *limiter.Asked, resp *http.Response, fa
 	return nil, resp, far, err
 }
 
-// sendSold sends a request that was granted at the price, where limits need to know when it ends.
+// payByGate pays the price of a request that passes a gate, if that can be done now. The key of the gate is on the stack only meanwhile.
+func (t *Transport) payByGate(req *http.Request, paid *limiter.Paid) bool {
+	var gate quota.Key
+	t.hostGate(req, &gate)
+	return t.limiter.core.Pay(t.price, &gate, paid)
+}
+
+// sendSold sends a request that was granted at the price, where limits or its gate need to know when it ends.
 func (t *Transport) sendSold(c *call, paid *limiter.Paid) (*http.Response, reach, error) {
 	done := false // the base has not panicked
 	defer func() {
@@ -295,11 +308,11 @@ func (t *Transport) sendSold(c *call, paid *limiter.Paid) (*http.Response, reach
 	resp, err := t.base.RoundTrip(c.req)
 	done = true
 	read := err == nil && t.reads(c.req, resp, paid.At) && t.mayHint(c.req, resp)
-	if err != nil || read || t.bodies && resp != nil && !content.IsEmpty(c.req, resp) {
+	if err != nil || read || t.bodies && resp != nil && !content.IsEmpty(c.req, resp) || paid.IsGated() && !isDone(resp) ||
+		!t.limiter.core.Land(t.price, paid) {
 		return t.exchangeSold(c, paid, resp, err, read)
 	}
 	c.at = elsewhere
-	t.limiter.core.Land(t.price, paid)
 	return resp, reachedServer, nil
 }
 
@@ -311,7 +324,7 @@ func (t *Transport) exchangeSold(c *call, paid *limiter.Paid, resp *http.Respons
 	if err != nil {
 		far = t.noteError(c.req, r.At, far, err)
 	}
-	return t.exchange(c, &r, &sent{resp: resp, far: far, err: err, back: true, read: read, tracked: t.limiter.tracks})
+	return t.exchange(c, &r, &sent{resp: resp, far: far, err: err, back: true, read: read, tracked: t.limiter.tracks || paid.IsGated()})
 }
 
 // bought makes r the request that was granted at the price.
@@ -378,13 +391,19 @@ func (t *Transport) enter(c *call, r *limiter.Request) (granted, rejected bool, 
 
 // enterByGate charges a request that passes a gate if it can be sent immediately. The key of the gate is on the stack only meanwhile.
 func (t *Transport) enterByGate(c *call, r *limiter.Request) (granted bool, err error) {
-	gate := quota.Key{Host: ByHost(c.req)}
-	t.kindOf(c.req, &gate, t.limiter.core.Models(gate.Host) == quota.CountsModels)
+	var gate quota.Key
+	t.hostGate(c.req, &gate)
 	t.charge(c, r, &gate)
 	if err = c.ended(); err == nil {
 		granted = t.limiter.core.Now(r, &gate)
 	}
 	return granted, err
+}
+
+// hostGate sets the key of the gate of a request that need not wait, except the keys of limits.
+func (t *Transport) hostGate(req *http.Request, gate *quota.Key) {
+	gate.Host = ByHost(req)
+	t.kindOf(req, gate, t.limiter.core.Models(gate.Host) == quota.CountsModels)
 }
 
 // accountOf returns the account in which a server counts a request in a unit of its own: the host, and the parts of the request by which
@@ -540,7 +559,9 @@ func (t *Transport) gateOf(c *call) *quota.Key {
 func (t *Transport) kindOf(req *http.Request, k *quota.Key, withModel bool) {
 	if req.URL != nil {
 		traits.Describe(k, req, t.limiter.seed, withModel)
-		k.Apart = traits.Parts(req, t.hints.Parts(k.Host))
+		if parts := t.hints.Parts(k.Host); len(parts) > 0 {
+			k.Apart = traits.Parts(req, parts)
+		}
 	}
 }
 

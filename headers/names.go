@@ -32,7 +32,7 @@ const (
 // concerns reports whether a header of that name, in any case, may say something about limits. It is asked of every header of
 // every response, hence no copies, and no look at most of its bytes.
 func concerns(name string) bool {
-	if len(name) < len("ratelimit") {
+	if len(name) < shortest {
 		return false
 	}
 	if c := name[0] | 0x20; (c == 'r' || c == 'x') && isKnown(name) {
@@ -46,6 +46,9 @@ func concerns(name string) bool {
 	}
 	return false
 }
+
+// shortest is how long a name is at least that concerns limits.
+const shortest = len("ratelimit")
 
 // jump is how far behind a letter a "limit" ends at least, by the letter's last five bits: 1 behind i, 4 behind l, 2 behind m.
 const jump = "\x05\x05\x05\x05\x05\x05\x05\x05\x05\x01\x05\x05\x04\x02\x05\x05\x05\x05\x05\x05\x05\x05\x05\x05\x05\x05\x05\x05\x05\x05\x05\x05"

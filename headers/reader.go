@@ -76,6 +76,7 @@ func (d *Dialect) validate() error {
 // every host; otherwise what [Parse] reads. What it reads does not change, and it is safe for concurrent use. A nil Reader reads what Parse reads.
 type Reader struct {
 	other *Dialect // for hosts that no dialect claims
+	named bool     // some hosts are claimed
 	hosts map[string]*Dialect
 	below map[string]*Dialect // *.host
 	among []among
@@ -134,6 +135,7 @@ func NewReader(hints ...Hint) (*Reader, error) {
 	} else if named == 1 {
 		r.hosts, r.below, r.among = nil, nil, nil
 	}
+	r.named = len(r.hosts)+len(r.below)+len(r.among) > 0
 	return r, nil
 }
 
@@ -165,7 +167,7 @@ func (r *Reader) Silent(host string, status int, h http.Header) bool {
 		return d.silent(status, h, nil) && !d.looksInto(status, h) && !d.looksForEvents(status, h)
 	}
 	for name := range h {
-		if concerns(name) {
+		if len(name) >= shortest && concerns(name) { // the test is worth a call for each header of each response
 			return false
 		}
 	}
@@ -216,13 +218,17 @@ func (r *Reader) Parts(host string) []Part {
 
 // dialect returns the dialect for a host, nil for the generic one.
 func (r *Reader) dialect(host string) *Dialect {
-	if r == nil {
+	switch {
+	case r == nil:
 		return nil
-	}
-	if len(r.hosts)+len(r.below)+len(r.among) == 0 {
+	case !r.named:
 		return r.other
 	}
-	host = bareHost(host)
+	return r.claimant(bareHost(host))
+}
+
+// claimant returns the dialect that claims a host, or else the one for other hosts.
+func (r *Reader) claimant(host string) *Dialect {
 	if d := r.hosts[host]; d != nil {
 		return d
 	}

@@ -17,9 +17,14 @@ type models struct {
 
 // noteLocked notes what the last response of a host shows.
 func (m *models) noteLocked(g *quota.Gate) {
-	host, now := g.Account.Key.Host, g.Models()
-	old := m.hosts.Load()
-	if old == nil && now == quota.NoModels || old != nil && (*old)[host] == now {
+	if now, old := g.Models(), m.hosts.Load(); now != quota.NoModels || old != nil { // as for few
+		m.setLocked(g.Account.Key.Host, now, old)
+	}
+}
+
+// setLocked notes what a host shows; old is what is known of all hosts.
+func (m *models) setLocked(host string, now quota.Models, old *map[string]quota.Models) {
+	if old != nil && (*old)[host] == now {
 		return
 	}
 	hosts := make(map[string]quota.Models)

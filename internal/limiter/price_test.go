@@ -9,6 +9,7 @@ import (
 
 	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/limiter"
+	"github.com/httpthrottle/throttle/internal/quota"
 
 	"github.com/stretchr/testify/require"
 )
@@ -21,24 +22,24 @@ func TestWhatARequestHasPaidIsKnownAfterOthersHavePaidTheSamePrice(t *testing.T)
 		price := limiter.NewPrice(&limiter.User{Observer: l}, l.Limits)
 		require.True(t, price.IsEnough())
 		var early, first, last limiter.Paid
-		require.True(t, l.Pay(price, &early))
+		require.True(t, l.Pay(price, nil, &early))
 		time.Sleep(10 * time.Second)
-		require.True(t, l.Pay(price, &first))
-		require.True(t, l.Pay(price, &last))
+		require.True(t, l.Pay(price, nil, &first))
+		require.True(t, l.Pay(price, nil, &last))
 		require.EqualValues(t, 10*time.Second, last.At)
 		require.EqualValues(t, 3, last.Nth)
 
 		r := limiter.Request{Context: context.Background()}
 		r.Bought(price, &early)
 		l.Cancel(&r)
-		require.False(t, l.Pay(price, new(limiter.Paid)))
+		require.False(t, l.Pay(price, nil, new(limiter.Paid)))
 
 		r = limiter.Request{Context: context.Background()}
 		r.Bought(price, &last)
 		require.Equal(t, last.Mark, r.Mark)
 		l.Cancel(&r)
-		require.True(t, l.Pay(price, new(limiter.Paid)))
-		require.False(t, l.Pay(price, new(limiter.Paid)))
+		require.True(t, l.Pay(price, nil, new(limiter.Paid)))
+		require.False(t, l.Pay(price, nil, new(limiter.Paid)))
 
 		w := price.Asked().Waiter()
 		require.NoError(t, l.Acquire(t.Context(), w))
@@ -81,7 +82,7 @@ func TestARequestThatHasPaidAPriceLandsAsOthersDo(t *testing.T) {
 				r := a.request(ask{})
 				var paid limiter.Paid
 				ok := a.Now(r, nil)
-				require.Equal(t, ok, b.Pay(price, &paid))
+				require.Equal(t, ok, b.Pay(price, nil, &paid))
 				time.Sleep(time.Second)
 				if ok {
 					require.Equal(t, r.Mark, paid.Mark)
@@ -98,4 +99,66 @@ func TestARequestThatHasPaidAPriceLandsAsOthersDo(t *testing.T) {
 			b.check()
 		})
 	}
+}
+
+// So does one that has passed a gate, too, unless its response may end what a refusal has begun.
+func TestARequestThatHasPaidAPriceAndPassedAGateLandsAsOthersDo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rules := limits(tokenBucket(1, time.Second, withBurst(5)), inFlight(3))
+		a, b := drive(t, rules), drive(t, rules)
+		user := &limiter.User{Observer: b, Flies: true}
+		price, gate := limiter.NewPrice(user, b.Limits), &quota.Key{Host: "h"}
+		reports := func(left int64) *limiter.Answer {
+			return &limiter.Answer{Outcome: aimd.OK, Ended: true, Hints: &quota.Hints{Quotas: []quota.QuotaHint{{Limit: 9, Left: left, Known: true, Reset: 20 * time.Second, Ends: true}}}}
+		}
+		report := func(paid *limiter.Paid, a *limiter.Answer) {
+			r := &limiter.Request{Context: t.Context()}
+			r.Bought(price, paid)
+			b.Report(r, a)
+		}
+		require.False(t, b.Pay(price, gate, new(limiter.Paid)), "no server has reported anything")
+		a.ReportUngated(&limiter.Request{User: a.user}, gate, reports(9))
+		b.ReportUngated(&limiter.Request{User: user}, gate, reports(9))
+		sent := 0
+		for i := range 600 {
+			r := a.request(ask{})
+			var paid limiter.Paid
+			ok := a.Now(r, gate)
+			require.Equal(t, ok, b.Pay(price, gate, &paid))
+			time.Sleep(time.Duration(i%7) * 100 * time.Millisecond)
+			switch {
+			case !ok:
+				continue
+			case i%11 == 3:
+				a.Report(r, reports(int64(i%3)))
+				report(&paid, reports(int64(i%3)))
+			default:
+				a.Report(r, &limiter.Answer{Outcome: aimd.OK})
+				require.True(t, b.Land(price, &paid))
+			}
+			require.Equal(t, r.Mark, paid.Mark)
+			sent++
+		}
+		require.Greater(t, sent, 100)
+		require.Equal(t, a.Gate.Counts, b.Gate.Counts)
+		for i := range a.Limits {
+			require.Equal(t, a.Limits[i].Counts, b.Limits[i].Counts)
+		}
+		var paid limiter.Paid
+		time.Sleep(time.Minute)
+		require.True(t, b.Pay(price, gate, &paid))
+		report(&paid, &limiter.Answer{Outcome: aimd.Throttled, Ended: true, Hints: &quota.Hints{Limited: true, Status: 429, Wait: 5 * time.Second, Asked: true}})
+		require.False(t, b.Pay(price, gate, new(limiter.Paid)))
+		time.Sleep(time.Minute)
+		for _, lands := range []bool{false, true} {
+			var paid limiter.Paid
+			require.True(t, b.Pay(price, gate, &paid))
+			if require.Equal(t, lands, b.Land(price, &paid)); !lands {
+				report(&paid, &limiter.Answer{Outcome: aimd.OK, Ended: true})
+			}
+			time.Sleep(time.Minute)
+		}
+		require.NoError(t, b.Shutdown(t.Context(), user)) // nothing is in flight
+		b.check()
+	})
 }

@@ -306,11 +306,16 @@ func ownOf(charges []Charge) (own quota.Own) {
 			own.Slots, own.Adaptive = own.Slots || c.Limit().Frees, own.Adaptive || !c.Limit().Frees
 		}
 		if c.Limit().Rated {
-			r := c.Bucket.PerSecondAsSet() / max(1, c.settledCost())
+			r := c.Bucket.PerSecondAsSet()
+			if cost := c.settledCost(); cost > 1 {
+				r /= cost
+			}
 			if own.Rate == 0 || r < own.Rate {
 				own.Rate = r
 			}
-			own.Fastest = max(own.Fastest, r)
+			if r > own.Fastest {
+				own.Fastest = r
+			}
 		}
 	}
 	return own

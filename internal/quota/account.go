@@ -71,7 +71,9 @@ func newAccount(s *Server, seed uint64) *Account {
 // cover notes what limits requests besides the server.
 func (a *Account) cover(o *Own) {
 	a.own = *o
-	a.pace.most = max(a.pace.most, o.Fastest, paceLeast) // other requests may have other limits, or none
+	if fastest := max(o.Fastest, paceLeast); fastest > a.pace.most { // other requests may have other limits, or none
+		a.pace.most = fastest
+	}
 }
 
 // find returns the quota of that name; nil: there is none.

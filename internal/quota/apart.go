@@ -134,6 +134,14 @@ func mix(x, y uint64) uint64 {
 // kind returns a hash of that by which requests are distinguished at the host.
 func (s *Server) kind(key *Key) uint64 {
 	kind := mix(mix(key.Family, key.Method), key.Credential)
+	if key.Apart == "" && len(s.finer) == 0 { // as for most
+		return kind
+	}
+	return s.finerKind(kind, key)
+}
+
+// finerKind returns a hash of a kind and of what else distinguishes requests.
+func (s *Server) finerKind(kind uint64, key *Key) uint64 {
 	for i := range len(key.Apart) {
 		kind = mix(kind, uint64(key.Apart[i]))
 	}

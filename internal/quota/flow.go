@@ -53,4 +53,9 @@ func (f *flow) foreign() float64 {
 }
 
 // others returns that as a whole number.
-func (f *flow) others() int64 { return int64(math.Round(f.foreign())) }
+func (f *flow) others() int64 {
+	if f.back >= 0 { // as for most
+		return 0
+	}
+	return int64(math.Round(f.foreign()))
+}

@@ -66,7 +66,10 @@ func (g *Gate) under(now meter.Instant, name string) *quota {
 	return q
 }
 
-func (g *Gate) Payable(now meter.Instant, cost int64) bool { return g.Ready(now, 0, cost) <= now }
+func (g *Gate) Payable(now meter.Instant, cost int64) bool {
+	at, sure := g.next(now, cost)
+	return sure && at <= now
+}
 
 // Ready returns never if it depends on a response.
 func (g *Gate) Ready(from meter.Instant, ahead, cost int64) meter.Instant {

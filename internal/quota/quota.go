@@ -312,7 +312,10 @@ func (q *quota) believed() bool { return q.served && !q.doubt.on && !q.covered }
 // next returns when need requests can leave, not before from. sure is false if that depends on responses that have not come.
 func (q *quota) next(from meter.Instant, need int64) (at meter.Instant, sure bool) {
 	asked := max(from, q.held)
-	if at, sure = q.ready(asked, need); q.reset < meter.Never {
+	if at, sure = q.ready(asked, need); at <= asked {
+		return at, sure
+	}
+	if q.reset < meter.Never {
 		asked = max(asked, q.end())
 	}
 	if at > asked { // by what was learned, or for another try

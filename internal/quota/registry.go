@@ -174,6 +174,21 @@ func (r *Registry) Apply(g *Gate, rep *Report, now meter.Instant) Change {
 	return c
 }
 
+// Accepted is Apply for a response without hints to a request that no limit stopped, where it changes no more than what is counted. Otherwise
+// it does nothing, and reports false: where requests wait, and where something may be known of a refusal that the response contradicts.
+func (r *Registry) Accepted(g *Gate, rep *Report, now meter.Instant) (ok bool) {
+	a := g.Account
+	if len(a.waiting) > 0 || a.byRefusal || a.final != nil || a.held > rep.Sent || a.server.held > rep.Sent || rep.Own.Learns() || r.size > maxTotal {
+		return false
+	}
+	rep.Kind = Done
+	a.cover(&rep.Own)
+	a.bare.Accepted()
+	a.used = now
+	g.answered(rep, now)
+	return true
+}
+
 // ApplyUngated takes a report with hints about a request that passed no gate. The gate is nil if there is no room for another, and nothing
 // is applied. A refusal always finds room.
 func (r *Registry) ApplyUngated(key *Key, rep *Report, unseen Unseen, now meter.Instant) (g *Gate, c Change) {

@@ -45,23 +45,28 @@ func credentialOf(h http.Header) string {
 // familyOf returns the first segment of a path that names a resource, because servers count resources separately. It skips "api"
 // and versions.
 func familyOf(path string) string {
-	family, _, _ := strings.Cut(resourceOf(path), "/")
-	return family
+	begin, end := resourceIn(path)
+	return path[begin:end]
 }
 
 // resourceOf returns the path from the segment of familyOf on.
 func resourceOf(path string) string {
-	begin := 0
+	begin, _ := resourceIn(path)
+	return path[begin:]
+}
+
+// resourceIn returns where the segment of familyOf is in a path.
+func resourceIn(path string) (begin, end int) {
 	for i := range len(path) {
 		if path[i] != '/' {
 			continue
 		}
 		if !isPrefix(path[begin:i]) {
-			break
+			return begin, i
 		}
 		begin = i + 1
 	}
-	return path[begin:]
+	return begin, len(path)
 }
 
 func isPrefix(segment string) bool {
