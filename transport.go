@@ -12,6 +12,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/content"
 	"github.com/httpthrottle/throttle/internal/limiter"
+	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/quota"
 	"github.com/httpthrottle/throttle/internal/seen"
 	"github.com/httpthrottle/throttle/internal/traits"
@@ -35,8 +36,9 @@ type Transport struct {
 	exempt  func(*http.Request) bool
 	hints   *headers.Reader
 	noHints bool
-	price   *limiter.Price // of each request without overrides in its context; nil: they differ
-	sells   bool           // such a request needs no more than that, unless its response says something
+	price   *limiter.Price // of each request without overrides in its context; nil: its limits differ in keys or costs
+	orders  bool           // such a request has a key or a cost of its own, the same in all limits
+	sells   bool           // such a request needs no more than the price and its order, unless its response says something
 	bodies  bool           // some slot is kept until the end of the body of a response
 	rooms   *sync.Pool     // for the charges of requests that have many; nil: they have few
 	units   bool           // some limit is in a unit of servers
@@ -100,15 +102,16 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	}
 	t.user = t.observer.user()
 	t.user.Flies, t.user.Apart = true, !t.owns
+	t.orders = t.key != nil || t.cost != nil
 	t.price = t.priceOfAll()
 	t.sells = t.price != nil && t.price.IsEnough() && t.exempt == nil && t.maxWait != 0 && t.inner == nil &&
 		!slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.kind == kindInFlight && p.takesAll(1) })
 	return t, nil
 }
 
-// priceOfAll returns the price of each request if nothing gives it a key or a cost; nil: something does.
+// priceOfAll returns the price of each request if its key and its cost are the same in all limits; nil: they are not.
 func (t *Transport) priceOfAll() *limiter.Price {
-	if t.byHost || t.key != nil || t.cost != nil || slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.key != nil || p.cost != nil }) {
+	if t.byHost || slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.key != nil || p.cost != nil || p.priced && t.cost != nil }) {
 		return nil
 	}
 	return limiter.NewPrice(t.user, t.limiter.core.Limits)
@@ -193,7 +196,10 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 // not wait, returns before another one waits, and the other steps are called one after the other instead of one by the other.
 func (t *Transport) roundTrip(req *http.Request) (resp *http.Response, far reach, err error) {
 	t.mustBeMade()
-	c := callOf(req)
+	c := call{req: req, overrides: noOverrides}
+	if overriding.Load() {
+		c.overrides = searchOverrides(req.Context())
+	}
 	defer t.leave(&c)
 	var asked *limiter.Asked
 	switch {
@@ -267,14 +273,14 @@ func (t *Transport) sell(c *call) (asked *limiter.Asked, resp *http.Response, fa
 		return nil, nil, reachedNoBase, err
 	}
 	var paid limiter.Paid
-	ok := false
-	if t.isHinted() {
-		ok = t.payByGate(c.req, &paid)
+	order, ok := limiter.Order{Cost: 1}, false
+	if t.orders || t.isHinted() {
+		ok = t.payOrder(c.req, &order, &paid)
 	} else {
-		ok = t.limiter.core.Pay(t.price, nil, &paid)
+		ok = t.limiter.core.Pay(t.price, &paid)
 	}
 	if !ok {
-		return t.price.Asked(), nil, 0, nil
+		return t.price.Asked(&order), nil, 0, nil
 	}
 	c.at = inFlight
 	if t.limiter.tracks || paid.IsGated() {
@@ -288,11 +294,22 @@ func (t *Transport) sell(c *call) (asked *limiter.Asked, resp *http.Response, fa
 	return nil, resp, far, err
 }
 
-// payByGate pays the price of a request that passes a gate, if that can be done now. The key of the gate is on the stack only meanwhile.
-func (t *Transport) payByGate(req *http.Request, paid *limiter.Paid) bool {
+// payOrder pays for a request with a key or a cost, or with a gate, if that can be done now. The key of the gate is on the stack only meanwhile.
+func (t *Transport) payOrder(req *http.Request, o *limiter.Order, paid *limiter.Paid) bool {
+	if t.orders {
+		o.Key, o.Cost = t.keyOf(noOverrides, req), min(t.costOf(noOverrides, req), meter.MaxCount)
+	}
+	if !t.isHinted() {
+		return t.limiter.core.PayOrder(t.price, o, nil, paid)
+	}
 	var gate quota.Key
 	t.hostGate(req, &gate)
-	return t.limiter.core.Pay(t.price, &gate, paid)
+	if o.Key != "" {
+		for i := range t.limiter.own() {
+			gate.Join(i, o.Key)
+		}
+	}
+	return t.limiter.core.PayOrder(t.price, o, &gate, paid)
 }
 
 // sendSold sends a request that was granted at the price, where limits or its gate need to know when it ends.
@@ -490,7 +507,7 @@ func closeBody(req *http.Request) {
 
 // charge adds the charge of a request in each limit, and its keys to the key of its gate, if it passes one.
 func (t *Transport) charge(c *call, r *limiter.Request, gate *quota.Key) {
-	if t.price != nil && c.overrides == noOverrides {
+	if t.price != nil && !t.orders && c.overrides == noOverrides {
 		r.AddPrice(t.price)
 		return
 	}

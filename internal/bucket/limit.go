@@ -13,7 +13,7 @@ import (
 type Limit struct {
 	Single   *Bucket // of the key "", which most programs use alone; it is never forgotten
 	buckets  map[string]*Bucket
-	recent   *Bucket // what byHost returned last, since most programs call one host many times in a row; nil: it was forgotten
+	recent   *Bucket // what Find returned last, since most programs call one host many times in a row; nil: it was forgotten
 	Gates    bool    // its buckets are those of gates
 	Index    int     // of the limit in its Limiter; that of gates comes after all
 	Plans    bool    // its meters are Planners
@@ -129,20 +129,15 @@ func (li *Limit) Bucket(key string) *Bucket {
 
 // Find returns the bucket of a key, which is not "", or of a host for requests without a key; nil: none is kept.
 func (li *Limit) Find(key string, isHost bool) *Bucket {
-	if isHost {
-		return li.byHost(key)
-	}
-	return li.buckets[key]
-}
-
-func (li *Limit) byHost(host string) *Bucket {
-	if b := li.recent; b != nil && b.Key == host {
-		return b
-	}
-	b := li.buckets[host]
-	if b != nil {
-		b.needs().unkeyed = true
+	b := li.recent
+	if b == nil || b.Key != key {
+		if b = li.buckets[key]; b == nil {
+			return nil
+		}
 		li.recent = b
+	}
+	if isHost {
+		b.needs().unkeyed = true
 	}
 	return b
 }

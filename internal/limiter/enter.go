@@ -31,9 +31,10 @@ func (l *Core) payNowLocked(r *Request, gate *quota.Key, now meter.Instant) (ok 
 	if l.isShutLocked(r.User) || gate != nil && !l.passKnownLocked(r, gate, now) {
 		return false
 	}
-	ok, missing := l.payLocked(r.Charges(), &r.Mark, r.User, now)
+	charges := r.Charges()
+	ok, missing := l.payLocked(charges, &r.Mark, r.User, now)
 	if missing {
-		ok = l.makeAndPayLocked(r, now)
+		ok = l.makeAndPayLocked(charges, &r.Mark, r.User, now)
 	}
 	if !ok && gate != nil {
 		r.dropGate()

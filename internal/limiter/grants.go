@@ -25,7 +25,7 @@ func (l *Core) Free(r *Request) {
 	charges := r.Charges()
 	for i := range charges {
 		if c := &charges[i]; c.Kept {
-			c.rest(now)
+			rest(c.Bucket, c.Cost, now)
 			l.refundLocked(r, c, now)
 		}
 	}

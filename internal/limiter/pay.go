@@ -68,9 +68,9 @@ func (l *Core) haveAllLocked(charges []Charge, rates []meter.Rate, now meter.Ins
 }
 
 // makeAndPayLocked is payLocked where buckets are missing, if they can be made under this lock.
-func (l *Core) makeAndPayLocked(r *Request, now meter.Instant) (ok bool) {
-	if charges := r.Charges(); l.canMakeLocked(charges) {
-		ok, _ = l.payAllLocked(charges, &r.Mark, nil, r.User, now)
+func (l *Core) makeAndPayLocked(charges []Charge, mark *Mark, u *User, now meter.Instant) (ok bool) {
+	if l.canMakeLocked(charges) {
+		ok, _ = l.payAllLocked(charges, mark, nil, u, now)
 	}
 	return ok
 }

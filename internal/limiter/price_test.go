@@ -2,7 +2,10 @@ package limiter_test
 
 import (
 	"context"
+	"fmt"
+	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,26 +25,26 @@ func TestWhatARequestHasPaidIsKnownAfterOthersHavePaidTheSamePrice(t *testing.T)
 		price := limiter.NewPrice(&limiter.User{Observer: l}, l.Limits)
 		require.True(t, price.IsEnough())
 		var early, first, last limiter.Paid
-		require.True(t, l.Pay(price, nil, &early))
+		require.True(t, l.Pay(price, &early))
 		time.Sleep(10 * time.Second)
-		require.True(t, l.Pay(price, nil, &first))
-		require.True(t, l.Pay(price, nil, &last))
+		require.True(t, l.Pay(price, &first))
+		require.True(t, l.Pay(price, &last))
 		require.EqualValues(t, 10*time.Second, last.At)
 		require.EqualValues(t, 3, last.Nth)
 
 		r := limiter.Request{Context: context.Background()}
 		r.Bought(price, &early)
 		l.Cancel(&r)
-		require.False(t, l.Pay(price, nil, new(limiter.Paid)))
+		require.False(t, l.Pay(price, new(limiter.Paid)))
 
 		r = limiter.Request{Context: context.Background()}
 		r.Bought(price, &last)
 		require.Equal(t, last.Mark, r.Mark)
 		l.Cancel(&r)
-		require.True(t, l.Pay(price, nil, new(limiter.Paid)))
-		require.False(t, l.Pay(price, nil, new(limiter.Paid)))
+		require.True(t, l.Pay(price, new(limiter.Paid)))
+		require.False(t, l.Pay(price, new(limiter.Paid)))
 
-		w := price.Asked().Waiter()
+		w := price.Asked(&limiter.Order{Cost: 1}).Waiter()
 		require.NoError(t, l.Acquire(t.Context(), w))
 		require.EqualValues(t, 11*time.Second, l.now())
 		l.check()
@@ -82,7 +85,7 @@ func TestARequestThatHasPaidAPriceLandsAsOthersDo(t *testing.T) {
 				r := a.request(ask{})
 				var paid limiter.Paid
 				ok := a.Now(r, nil)
-				require.Equal(t, ok, b.Pay(price, nil, &paid))
+				require.Equal(t, ok, b.Pay(price, &paid))
 				time.Sleep(time.Second)
 				if ok {
 					require.Equal(t, r.Mark, paid.Mark)
@@ -116,7 +119,7 @@ func TestARequestThatHasPaidAPriceAndPassedAGateLandsAsOthersDo(t *testing.T) {
 			r.Bought(price, paid)
 			b.Report(r, a)
 		}
-		require.False(t, b.Pay(price, gate, new(limiter.Paid)), "no server has reported anything")
+		require.False(t, b.PayOrder(price, &limiter.Order{Cost: 1}, gate, new(limiter.Paid)), "no server has reported anything")
 		a.ReportUngated(&limiter.Request{User: a.user}, gate, reports(9))
 		b.ReportUngated(&limiter.Request{User: user}, gate, reports(9))
 		sent := 0
@@ -124,7 +127,7 @@ func TestARequestThatHasPaidAPriceAndPassedAGateLandsAsOthersDo(t *testing.T) {
 			r := a.request(ask{})
 			var paid limiter.Paid
 			ok := a.Now(r, gate)
-			require.Equal(t, ok, b.Pay(price, gate, &paid))
+			require.Equal(t, ok, b.PayOrder(price, &limiter.Order{Cost: 1}, gate, &paid))
 			time.Sleep(time.Duration(i%7) * 100 * time.Millisecond)
 			switch {
 			case !ok:
@@ -146,13 +149,13 @@ func TestARequestThatHasPaidAPriceAndPassedAGateLandsAsOthersDo(t *testing.T) {
 		}
 		var paid limiter.Paid
 		time.Sleep(time.Minute)
-		require.True(t, b.Pay(price, gate, &paid))
+		require.True(t, b.PayOrder(price, &limiter.Order{Cost: 1}, gate, &paid))
 		report(&paid, &limiter.Answer{Outcome: aimd.Throttled, Ended: true, Hints: &quota.Hints{Limited: true, Status: 429, Wait: 5 * time.Second, Asked: true}})
-		require.False(t, b.Pay(price, gate, new(limiter.Paid)))
+		require.False(t, b.PayOrder(price, &limiter.Order{Cost: 1}, gate, new(limiter.Paid)))
 		time.Sleep(time.Minute)
 		for _, lands := range []bool{false, true} {
 			var paid limiter.Paid
-			require.True(t, b.Pay(price, gate, &paid))
+			require.True(t, b.PayOrder(price, &limiter.Order{Cost: 1}, gate, &paid))
 			if require.Equal(t, lands, b.Land(price, &paid)); !lands {
 				report(&paid, &limiter.Answer{Outcome: aimd.OK, Ended: true})
 			}
@@ -161,4 +164,83 @@ func TestARequestThatHasPaidAPriceAndPassedAGateLandsAsOthersDo(t *testing.T) {
 		require.NoError(t, b.Shutdown(t.Context(), user)) // nothing is in flight
 		b.check()
 	})
+}
+
+// An Order is charged as a request with that key and that cost in each limit is, whether its buckets are yet to be made or not, and ends as one.
+func TestAnOrderIsChargedAsARequestIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rules := limits(tokenBucket(2, time.Second, withBurst(6)), inFlight(4), evenQuota(30, time.Minute))
+		a, b := drive(t, rules), drive(t, rules)
+		user := &limiter.User{Observer: b, Flies: true}
+		price, rnd := limiter.NewPrice(user, b.Limits), rand.New(rand.NewPCG(1, 2))
+		granted, canceled := 0, 0
+		for range 2000 {
+			o := limiter.Order{Key: fmt.Sprint("key ", rnd.IntN(5)), Cost: rnd.Int64N(4)}
+			r := &limiter.Request{User: a.user, Context: t.Context()}
+			if o.Cost > 0 {
+				for _, li := range a.Limits {
+					r.Add(li, o.Key, o.Cost)
+				}
+			}
+			var paid limiter.Paid
+			ok := a.Now(r, nil)
+			require.Equal(t, ok, b.PayOrder(price, &o, nil, &paid))
+			time.Sleep(time.Duration(rnd.IntN(500)) * time.Millisecond)
+			switch {
+			case !ok:
+			case rnd.IntN(5) == 0:
+				canceled++
+				a.Cancel(r)
+				q := &limiter.Request{Context: t.Context()}
+				q.Bought(price, &paid)
+				require.Equal(t, r.Mark, q.Mark)
+				b.Cancel(q)
+				b.Finish(user)
+			default:
+				granted++
+				a.Report(r, &limiter.Answer{Outcome: aimd.OK})
+				require.True(t, b.Land(price, &paid))
+			}
+			for i := range a.Limits {
+				require.Equal(t, a.Limits[i].Counts, b.Limits[i].Counts)
+				for x := range a.Limits[i].All() {
+					require.InDelta(t, x.Meter.Tokens(int64(a.now())), b.Limits[i].Bucket(x.Key).Meter.Tokens(int64(a.now())), 0)
+				}
+			}
+		}
+		require.Greater(t, granted, 300)
+		require.Greater(t, canceled, 100)
+		require.False(t, b.PayOrder(price, &limiter.Order{Key: "a", Cost: -1}, nil, new(limiter.Paid)))
+		require.NoError(t, b.Shutdown(t.Context(), user)) // nothing is in flight
+		b.check()
+	})
+}
+
+// Goroutines with different keys pay the same Price at the same time.
+func TestOrdersWithDifferentKeysAreApart(t *testing.T) {
+	l := drive(t, tokenBucket(1, time.Hour, withBurst(50)))
+	price := limiter.NewPrice(&limiter.User{Observer: l}, l.Limits)
+	var all sync.WaitGroup
+	var granted [4]int
+	for i := range granted {
+		all.Go(func() {
+			o := limiter.Order{Key: fmt.Sprint("key ", i), Cost: 1}
+			for range 200 {
+				var paid limiter.Paid
+				if !l.PayOrder(price, &o, nil, &paid) {
+					price.Asked(&o).Waiter()
+					continue
+				}
+				granted[i]++
+				var r limiter.Request
+				r.Bought(price, &paid)
+				if r.Charges()[0].Key != o.Key {
+					t.Error("a charge has another key")
+				}
+			}
+		})
+	}
+	all.Wait()
+	require.Equal(t, [4]int{50, 50, 50, 50}, granted)
+	l.check()
 }

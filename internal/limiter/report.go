@@ -157,7 +157,7 @@ func (l *Core) endLocked(r *Request, c *Charge, a *Answer, now meter.Instant) {
 		l.refundLocked(r, c, now)
 	case a.Unsent && !c.settled, c.Limit().Frees && !c.Kept:
 		if !a.Unsent {
-			c.rest(now)
+			rest(c.Bucket, c.Cost, now)
 		}
 		l.refundLocked(r, c, now)
 		if a.Unsent {

@@ -249,10 +249,10 @@ func clamp(charges []Charge) (clamped bool) {
 	return clamped
 }
 
-// rest begins the pause of a slot that is about to be given back, if its limit has one.
-func (c *Charge) rest(now meter.Instant) {
-	if m, ok := c.Bucket.Meter.(meter.Rester); ok {
-		m.Rest(now, c.Cost)
+// rest begins the pause of slots that are about to be given back, if their limit has one.
+func rest(b *bucket.Bucket, slots int64, now meter.Instant) {
+	if m, ok := b.Meter.(meter.Rester); ok {
+		m.Rest(now, slots)
 	}
 }
 

@@ -305,20 +305,26 @@ func ownOf(charges []Charge) (own quota.Own) {
 		if c.Limit().Learns {
 			own.Slots, own.Adaptive = own.Slots || c.Limit().Frees, own.Adaptive || !c.Limit().Frees
 		}
-		if c.Limit().Rated {
-			r := c.Bucket.PerSecondAsSet()
-			if cost := c.settledCost(); cost > 1 {
-				r /= cost
-			}
-			if own.Rate == 0 || r < own.Rate {
-				own.Rate = r
-			}
-			if r > own.Fastest {
-				own.Fastest = r
-			}
-		}
+		limits(&own, c.Bucket, c.settledCost())
 	}
 	return own
+}
+
+// limits notes how a bucket limits requests of that cost.
+func limits(own *quota.Own, b *bucket.Bucket, cost float64) {
+	if !b.Limit.Rated {
+		return
+	}
+	r := b.PerSecondAsSet()
+	if cost > 1 {
+		r /= cost
+	}
+	if own.Rate == 0 || r < own.Rate {
+		own.Rate = r
+	}
+	if r > own.Fastest {
+		own.Fastest = r
+	}
 }
 
 // reserveLocked returns how much of a quota of that size is left to other clients because limits have a throttle.Fraction. It is 0 if the
