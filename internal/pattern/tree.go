@@ -122,11 +122,12 @@ func (s *search) under(n *node, path string) leaf {
 			n, path = first, rest
 			continue
 		}
-		if l := s.under(first, rest); l != 0 {
-			return l
-		}
-		if l := s.under(second, rest); l != 0 {
-			return l
+		for _, n := range [...]*node{first, second} {
+			if n != nil {
+				if l := s.under(n, rest); l != 0 {
+					return l
+				}
+			}
 		}
 		s.inexact = true
 		return n.rest

@@ -93,7 +93,7 @@ func (g *Gate) Plan(from meter.Instant, ahead, cost int64) meter.Instant {
 // next is stopped by what stops the account, unless the gate may find out whether that concerns it.
 func (g *Gate) next(from meter.Instant, need int64) (at meter.Instant, sure bool) {
 	at, sure = g.stopped(from, need)
-	if at > meter.AddInstant(from, second) && g.Account.final == nil && need <= 1 {
+	if at > from && at > meter.AddInstant(from, second) && g.Account.final == nil && need <= 1 {
 		return g.asking(from, at, sure)
 	}
 	return at, sure

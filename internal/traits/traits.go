@@ -20,7 +20,8 @@ var credentials = [...]string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-A
 // Describe sets what the requests of a client for one purpose have in common: family, method, credential and traits, but not Apart. The
 // request must have a URL.
 func Describe(k *quota.Key, req *http.Request, seed maphash.Seed, withModel bool) {
-	k.Family = hashOf(familyOf(req.URL.Path))
+	resource, _, _ := cutResource(req.URL.Path)
+	k.Family = hashOf(resource)
 	if req.Method != "" && req.Method != http.MethodGet {
 		k.Method = hashOf(req.Method)
 	}
@@ -42,31 +43,20 @@ func credentialOf(h http.Header) string {
 	return ""
 }
 
-// familyOf returns the first segment of a path that names a resource, because servers count resources separately. It skips "api"
-// and versions.
-func familyOf(path string) string {
-	begin, end := resourceIn(path)
-	return path[begin:end]
-}
-
-// resourceOf returns the path from the segment of familyOf on.
-func resourceOf(path string) string {
-	begin, _ := resourceIn(path)
-	return path[begin:]
-}
-
-// resourceIn returns where the segment of familyOf is in a path.
-func resourceIn(path string) (begin, end int) {
+// cutResource returns the first segment of a path that names a resource, because servers count resources separately, and what follows it. It
+// skips "api" and versions.
+func cutResource(path string) (resource, rest string, more bool) {
+	begin := 0
 	for i := range len(path) {
 		if path[i] != '/' {
 			continue
 		}
 		if !isPrefix(path[begin:i]) {
-			return begin, i
+			return path[begin:i], path[i+1:], true
 		}
 		begin = i + 1
 	}
-	return begin, len(path)
+	return path[begin:], "", false
 }
 
 func isPrefix(segment string) bool {
@@ -201,7 +191,7 @@ func (t *traits) Trait(n int) uint64 {
 	if t.URL == nil || n < traitLength {
 		return 0
 	}
-	_, rest, more := strings.Cut(resourceOf(t.URL.Path), "/")
+	_, rest, more := cutResource(t.URL.Path)
 	if n == traitLength {
 		if !more {
 			return 1
