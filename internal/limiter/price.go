@@ -50,7 +50,7 @@ func NewPrice(u *User, limits []*bucket.Limit) *Price {
 // IsEnough reports whether nothing but what it has paid is to be remembered of a request, as long as its response says nothing.
 func (p *Price) IsEnough() bool {
 	for _, li := range p.limits {
-		if li.Learns || li.Settles || li.Unit != "" || li.Tracked && li.Supply != nil {
+		if li.Learns || li.Settles || li.Clamps || li.Unit != "" || li.Tracked && li.Supply != nil {
 			return false
 		}
 	}
@@ -154,7 +154,7 @@ func (l *Core) landGatedLocked(paid *Paid, now meter.Instant) (ok bool) {
 	rep.Sent, rep.Number, rep.Accepted, rep.Done = paid.At, paid.each[paid.n].paid, true, true
 	for i := range paid.n {
 		b := paid.each[i].bucket
-		limits(&rep.Own, b, float64(paid.cost)*b.Limit.Settled.Ratio())
+		noteOwn(&rep.Own, b, float64(paid.cost)*b.Limit.Settled.Ratio())
 	}
 	if !g.IsKept() || !l.servers.Accepted(g, &rep, now) {
 		return false

@@ -305,13 +305,13 @@ func ownOf(charges []Charge) (own quota.Own) {
 		if c.Limit().Learns {
 			own.Slots, own.Adaptive = own.Slots || c.Limit().Frees, own.Adaptive || !c.Limit().Frees
 		}
-		limits(&own, c.Bucket, c.settledCost())
+		noteOwn(&own, c.Bucket, c.settledCost())
 	}
 	return own
 }
 
-// limits notes how a bucket limits requests of that cost.
-func limits(own *quota.Own, b *bucket.Bucket, cost float64) {
+// noteOwn notes how a bucket limits requests of that cost.
+func noteOwn(own *quota.Own, b *bucket.Bucket, cost float64) {
 	if !b.Limit.Rated {
 		return
 	}
