@@ -1,9 +1,11 @@
 package aimd
 
 import (
+	"math"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/server"
 )
 
 // A Meter is a token bucket whose rate and burst a controller sets.
@@ -15,6 +17,7 @@ type Meter struct {
 	bare      Suspicion
 	begins    bool    // no request has been sent since a pause or a silence
 	explained bool    // the server has reported what is left, which explains the refusals before
+	trying    bool    // the bucket has the burst of a trial, until the next response
 	ready     instant // when the bucket can pay for a request like the latest one; never: it could when that was sent, or that did not wait
 	doubts    meter.Doubts[belief]
 }
@@ -158,6 +161,9 @@ func (m *Meter) Answered(now instant, charged int64, sent instant, cost int64, o
 	t := ticket{seq: uint64(charged / 2), at: sent, cost: max(1, float64(cost)), probe: charged%2 == 1}
 	paused, silent := m.control.pausedUntil, m.control.silence.on
 	m.control.result(now, t, o, time.Duration(now-sent), retryAfter)
+	if m.trying {
+		m.trying, m.rate = false, 0
+	}
 	m.follow(now)
 	m.begins = m.begins || m.control.pausedUntil != paused || silent && !m.control.silence.on
 	return charged
@@ -181,6 +187,39 @@ func (m *Meter) Room(now instant, perSecond float64) {
 	c.roomy = !c.free && !c.silence.on && perSecond > 1.25*c.current && (c.ceiling == 0 || c.current < 0.8*c.ceiling)
 	if c.roomy && now >= c.pausedUntil {
 		c.heldUntil, c.toll = min(c.heldUntil, now), 0
+	}
+}
+
+// Try sends some of the requests that wait at once. A server that has just refused one because too many were sent refuses most of them, which
+// says nothing of a silence.
+func (m *Meter) Try(now instant) {
+	m.follow(now)
+	c := &m.control
+	n := int64(math.Ceil(server.Together * c.cost))
+	if m.bucket.Burst() >= n || m.bucket.Tokens(now) < 0 {
+		return
+	}
+	m.bucket.Resize(now, n)
+	m.bucket.Fill()
+	m.trying = true
+	c.seq = uint64(m.bucket.LastTake()) // both number requests alike
+	c.rowFrom = c.seq + server.Together
+}
+
+// Unlearn forgets what refusals have taught, because they do not depend on the rate. The next one that counts is not the first.
+func (m *Meter) Unlearn(now instant) {
+	c := &m.control
+	c.grow(now)
+	c.ceiling, c.toll, c.crowded, c.heldUntil, c.spared = 0, 0, 0, now, true
+	c.set(CauseNotLoad, c.current)
+}
+
+// Relearn undoes Unlearn: the rate falls to what was accepted lately, by a fifth at most. The next refusals lower it further.
+func (m *Meter) Relearn(now instant) {
+	c := &m.control
+	c.grow(now)
+	if c.ceiling == 0 {
+		c.set(CauseThrottled, c.lately(now))
 	}
 }
 

@@ -196,6 +196,15 @@ func (m *Meter) HeldUntil() instant           { return m.control.refusals.until 
 func (m *Meter) Retuned() (aimd.Retune, bool) { return m.control.retuned() }
 func (m *Meter) Snapshot() Learned            { return m.control.snapshot() }
 
+// Unlearn forgets what refusals have taught, because they do not depend on how many are in flight.
+func (m *Meter) Unlearn(now instant) {
+	m.control.forgive()
+	m.follow(now)
+}
+
+// Relearn takes that that was wrong. The refusals that follow show how many may be in flight.
+func (m *Meter) Relearn(instant) {}
+
 // Resume ends a pause.
 func (m *Meter) Resume(now instant) { m.control.refusals.until = min(m.control.refusals.until, now) }
 

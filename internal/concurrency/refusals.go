@@ -138,13 +138,19 @@ func (c *controller) doubted(now instant) bool {
 		return false
 	}
 	r.noise, r.noiseEnd = max(noiseShare, 2*r.share), now+noiseFor
+	c.forgive()
+	return true
+}
+
+// forgive undoes the cuts of this episode.
+func (c *controller) forgive() {
+	r := &c.refusals
 	r.doubts, r.episode, r.ceiling = 0, false, math.Inf(1)
 	if r.start || isUnknown(c.best) {
 		c.mode, c.high = starting, level{}
 	}
 	c.change(aimd.CauseNotLoad, max(c.n, r.before))
 	c.restart(0)
-	return true
 }
 
 // cut lowers the ceiling below a number that was refused, and n by a tenth at least. After a try that failed, n may stay at the

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
-	"github.com/httpthrottle/throttle/internal/allowance"
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/quota"
@@ -79,6 +78,9 @@ func (l *Core) reportGatedLocked(r *Request, gate *quota.Gate, a *Answer, f *fin
 		found(own, rep.Chance, now)
 	}
 	l.reportChargesLocked(r, own, a, f, now, n)
+	if rep.Chance == server.IsTried {
+		l.tryLocked(own, now)
+	}
 	l.payForGhostLocked(r, c, now)
 	change := l.applyLocked(gate, &rep, charges, a.Doubts, now)
 	n.forgot = change.Forgot
@@ -97,16 +99,32 @@ func (l *Core) reportGatedLocked(r *Request, gate *quota.Gate, a *Answer, f *fin
 	}
 }
 
-// found takes whether refusals are by chance, for limits in units of servers, which learn from them.
+// An unlearner is a meter that learns from refusals.
+type unlearner interface {
+	Unlearn(now meter.Instant) // refusals do not depend on the rate: what they have taught is wrong
+	Relearn(now meter.Instant) // they do, even if they did not seem to
+}
+
+// found takes whether refusals are by chance, for limits that learn from them.
 func found(charges []Charge, f server.Finding, now meter.Instant) {
 	for i := range charges {
-		m, ok := charges[i].Bucket.Meter.(*allowance.Meter)
+		m, ok := charges[i].Bucket.Meter.(unlearner)
 		switch {
 		case !ok:
 		case f == server.IsChance:
 			m.Unlearn(now)
 		case f == server.IsNone:
 			m.Relearn(now)
+		}
+	}
+}
+
+// tryLocked has learned rates send requests at once, after they have taken the refusal that asks for that.
+func (l *Core) tryLocked(charges []Charge, now meter.Instant) {
+	for i := range charges {
+		if m, ok := charges[i].Bucket.Meter.(*aimd.Meter); ok {
+			m.Try(now)
+			l.markLocked(charges[i].Bucket)
 		}
 	}
 }

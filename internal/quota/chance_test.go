@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/server"
 )
 
 // refusedEach sends that many requests a second, of which each twentieth is refused, until n were refused. It returns the last refusal.
@@ -43,11 +44,63 @@ func TestARefusalByChanceHoldsOnlyForTheWaitThatItAsksFor(t *testing.T) {
 	requireHeld(t, now, 10*time.Second, a.Held())
 }
 
-// Neighbours whose rates rise and fall in turns would take each other for chance.
-func TestNothingIsByChanceWhereARateIsLearned(t *testing.T) {
+// Neighbours whose rates rise and fall in turns look like chance, so a learned rate is tested by requests that are sent at once.
+func TestALearnedRateIsTestedByATrial(t *testing.T) {
+	a, g, _ := newFamilies()
+	own := Own{Adaptive: true}
+	_, now := refusedEach(g, own, 0, 10, 4)
+	rep, now := refusedEach(g, own, now, 5, 12)
+	require.Equal(t, server.IsTried, rep.Chance)
+	assert.Equal(t, Refused, rep.Kind, "it is not known yet")
+	all := make([]*Report, server.Together)
+	for i := range all {
+		all[i] = &Report{Sent: now, Number: g.Take(now, now, 1, true), Own: own}
+	}
+	var found server.Finding
+	for _, rep := range all {
+		now += second / 100
+		rep.Hints = &Hints{Limited: true}
+		g.apply(rep, now)
+		assert.Equal(t, Refused, rep.Kind)
+		if found == server.NoFinding {
+			found = rep.Chance
+		}
+	}
+	assert.Equal(t, server.IsNone, found, "the server is full")
+	assert.Zero(t, a.Held())
+}
+
+// While a client waits because it was asked to, it cannot send several requests at once.
+func TestALearnedRateIsNotTestedByRefusalsThatAskForAWait(t *testing.T) {
+	_, g, _ := newFamilies()
+	now := meter.Instant(0)
+	for range 100 {
+		now += 10 * second
+		rep := &Report{Sent: now, Number: g.Take(now, now, 1, true), Own: Own{Adaptive: true}}
+		rep.Hints = &Hints{Limited: true, Wait: time.Second}
+		g.apply(rep, now)
+		assert.Equal(t, server.NoFinding, rep.Chance)
+	}
+	assert.Nil(t, g.Account.row.closures)
+}
+
+// Refusals that ask for a wait show that others were not by chance, too.
+func TestALimitThatAsksForWaitsIsFoundAfterRefusalsByChance(t *testing.T) {
 	_, g, _ := newFamilies()
 	own := Own{Adaptive: true}
 	_, now := refusedEach(g, own, 0, 10, 4)
-	rep, _ := refusedEach(g, own, now, 5, 100)
+	rep, now := refusedEach(g, own, now, 5, 12)
+	for trials := 1; rep.Chance == server.IsTried; trials++ {
+		require.Less(t, trials, 5)
+		rep, now = refusedEach(g, own, now, 5, 1)
+	}
+	require.Equal(t, server.IsChance, rep.Chance)
+	for n := 0; rep.Chance != server.IsNone; n++ {
+		require.Less(t, n, 10)
+		now += 2 * second
+		rep = &Report{Sent: now, Number: g.Take(now, now, 1, true), Own: own}
+		rep.Hints = &Hints{Limited: true, Wait: time.Second}
+		g.apply(rep, now)
+	}
 	assert.Equal(t, Refused, rep.Kind)
 }

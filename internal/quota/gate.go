@@ -221,20 +221,35 @@ func (g *Gate) Judge(rep *Report, now meter.Instant) {
 	g.tests(rep, h, now)
 }
 
-// tests decides whether a refusal is one by chance. One that something explains which the server has reported is not. Where a rate is
-// learned, nothing is tested: among neighbours whose rates rise and fall in turns, each is refused the same share at half of its rate.
+// tests decides whether a refusal is one by chance. One that something explains which the server has reported is not. A refusal that
+// asks the client to wait begins no trial of a learned rate, because nothing can be sent at once then.
 func (g *Gate) tests(rep *Report, h *Hints, now meter.Instant) {
 	a := g.Account
-	refused := !rep.Own.Adaptive && (rep.Kind == Refused || rep.Kind == Exhausted && h.Guessed)
-	if refused && h.After == nil {
-		rep.Chance = a.row.tests(now, rep.Sent, rep.Number, h.Guessed)
+	if rep.Kind != Refused && (rep.Kind != Exhausted || !h.Guessed) {
+		return
 	}
-	if refused && a.row.byChance() {
+	if l := learnerOf(rep); h.After == nil && (l != server.Rate || h.Wait == 0 || a.row.byChance()) {
+		rep.Chance = a.row.tests(now, rep.Sent, rep.Number, a.sent, l)
+	}
+	if a.row.byChance() {
 		rep.Kind, rep.Wait = ByChance, g.wait(&rep.Reading, now)
 	}
 	if rep.Chance == server.IsChance {
 		a.pace = a.pace.forget(now)
 	}
+}
+
+// learnerOf returns what learns from a refusal.
+func learnerOf(rep *Report) server.Learner {
+	switch {
+	case rep.Hints.Guessed:
+		return server.Guess
+	case rep.Own.Adaptive:
+		return server.Rate
+	case rep.Own.Slots:
+		return server.Slots
+	}
+	return server.Pace
 }
 
 // explains reports whether an empty quota explains a refusal, so that it is no news of a rate that is learned: one that accepted responses

@@ -34,11 +34,11 @@ type closures struct {
 }
 
 // tests takes a refusal for the test whether refusals are by chance.
-func (r *row) tests(now, sent meter.Instant, number int64, guessed bool) server.Finding {
+func (r *row) tests(now, sent meter.Instant, number, last int64, l server.Learner) server.Finding {
 	if r.closures == nil {
 		r.closures = new(closures)
 	}
-	f := r.closures.chance.Refused(now, sent, number, guessed)
+	f := r.closures.chance.Refused(now, sent, number, last, l)
 	if f == server.IsChance {
 		r.asking, r.refusals = false, 0
 	}

@@ -10,62 +10,131 @@ import (
 
 // A chanceClient sends requests evenly, of which each n-th is refused.
 type chanceClient struct {
-	chance Chance
-	now    meter.Instant
-	sent   int64
+	chance  Chance
+	now     meter.Instant
+	sent    int64
+	learner Learner
 }
 
 // sends sends requests until that many were refused, and returns what the last refusal shows.
-func (c *chanceClient) sends(perSecond, nth int64, refusals int, guessed bool) (f Finding) {
+func (c *chanceClient) sends(perSecond, nth int64, refusals int) (f Finding) {
 	for range refusals {
 		for range nth {
 			c.sent++
 			c.now += second / perSecond
 		}
-		f = c.chance.Refused(c.now+1, c.now, c.sent, guessed)
+		f = c.chance.Refused(c.now+1, c.now, c.sent, c.sent, c.learner)
 	}
 	return f
 }
 
+// until returns how many refusals it takes until one shows that; 0: more than ten.
+func (c *chanceClient) until(f Finding, perSecond, nth int64) int {
+	for n := range 10 {
+		if c.sends(perSecond, nth, 1) == f {
+			return n + 1
+		}
+	}
+	return 0
+}
+
+// slower returns how many refusals of a client that has become slower show that they are by chance.
+func (c *chanceClient) slower(times int) int { return times * int(c.learner.enough()) * leastRefused }
+
 func TestRefusalsThatStayAsManyAtALowerRateAreByChance(t *testing.T) {
-	c := new(chanceClient)
-	assert.Equal(t, NoFinding, c.sends(10, 20, leastRefused, false))
-	assert.Equal(t, NoFinding, c.sends(5, 20, leastSlower*leastRefused-1, false))
-	assert.False(t, c.chance.On())
-	assert.Equal(t, IsChance, c.sends(5, 20, 1, false))
-	assert.True(t, c.chance.On())
-	assert.Equal(t, NoFinding, c.sends(10, 20, 1000, false), "as long as the share stays")
-	assert.Equal(t, NoFinding, c.sends(10, 3, 2*leastRefused-1, false))
-	assert.Equal(t, IsNone, c.sends(10, 3, 1, false))
-	assert.False(t, c.chance.On())
-	c.sends(10, 20, leastRefused, false)
-	assert.Equal(t, NoFinding, c.sends(5, 20, 4*leastSlower*leastRefused-1, false), "it was wrong before")
-	assert.Equal(t, IsChance, c.sends(5, 20, 1, false))
+	for _, l := range []Learner{Pace, Slots} {
+		c := &chanceClient{learner: l}
+		assert.Equal(t, NoFinding, c.sends(10, 20, leastRefused))
+		assert.Equal(t, NoFinding, c.sends(5, 20, c.slower(1)-1))
+		assert.False(t, c.chance.On())
+		assert.Equal(t, IsChance, c.sends(5, 20, 1))
+		assert.True(t, c.chance.On())
+		assert.Equal(t, NoFinding, c.sends(10, 20, provenBy/2), "as long as the share stays")
+		assert.Equal(t, 7, c.until(IsNone, 10, 2), "half are refused")
+		assert.False(t, c.chance.On())
+		c.sends(10, 20, leastRefused)
+		assert.Equal(t, NoFinding, c.sends(5, 20, min(c.slower(8), mostSlower*leastRefused)-1), "it was wrong before")
+		assert.Equal(t, IsChance, c.sends(5, 20, 1))
+	}
+}
+
+// What was right for a long time, until the server changed, is found as quickly again.
+func TestAFindingThatWasRightMakesNoneDoubtful(t *testing.T) {
+	c := &chanceClient{learner: Slots}
+	c.sends(10, 20, leastRefused)
+	assert.Equal(t, IsChance, c.sends(5, 20, c.slower(1)))
+	c.sends(10, 20, provenBy)
+	assert.Positive(t, c.until(IsNone, 10, 2))
+	c.sends(10, 20, leastRefused)
+	assert.Equal(t, IsChance, c.sends(5, 20, c.slower(1)))
 }
 
 func TestRefusalsThatBecomeFewerAtALowerRateAreNotByChance(t *testing.T) {
 	c := new(chanceClient)
-	c.sends(10, 20, leastRefused, false)
-	c.sends(5, 50, 1000, false)
+	c.sends(10, 20, leastRefused)
+	c.sends(5, 50, 1000)
 	assert.False(t, c.chance.On(), "fewer are refused")
-	c.sends(8, 20, 1000, false)
+	c.sends(8, 20, 1000)
 	assert.False(t, c.chance.On(), "it is not much slower")
-	c.sends(1, 2, 1000, false)
+	c.sends(1, 2, 1000)
 	assert.False(t, c.chance.On(), "half are refused")
 }
 
+// The share of the fastest stretch may have been large by chance: what was refused later is compared with what was refused then.
+func TestAShareThatWasLargeOnceIsForgotten(t *testing.T) {
+	c := &chanceClient{learner: Slots}
+	c.sends(10, 4, leastRefused)
+	c.sends(5, 20, c.slower(1))
+	assert.False(t, c.chance.On())
+	assert.Equal(t, IsChance, c.sends(2, 20, c.slower(1)))
+}
+
 func TestAGuessIsTestedAtOnce(t *testing.T) {
-	c := new(chanceClient)
-	assert.Equal(t, IsChance, c.sends(1, 20, leastRefused, true))
-	assert.Equal(t, NoFinding, c.sends(10, 1, atOnce-1, true))
-	assert.Equal(t, IsNone, c.sends(10, 1, 1, true), "nearly all of the first few are refused")
+	c := &chanceClient{learner: Guess}
+	assert.Equal(t, IsChance, c.sends(1, 20, leastRefused))
+	assert.Equal(t, 7, c.until(IsNone, 10, 1), "all are refused")
+}
+
+// A trial is decided by the requests that are sent at once: those that a lower rate avoids say nothing.
+func TestALearnedRateIsTestedByATrial(t *testing.T) {
+	for name, refused := range map[string]int64{"by chance": 0, "of a full server": Together} {
+		t.Run(name, func(t *testing.T) {
+			c := &chanceClient{learner: Rate}
+			c.sends(10, 20, leastRefused)
+			f := c.sends(5, 20, c.slower(1))
+			trials := 0
+			for ; f == IsTried; trials++ {
+				at := c.now + 1
+				for i := range int64(Together) {
+					if i < refused && f != IsNone {
+						f = c.chance.Refused(at+second/10, at, c.sent+1+i, c.sent+Together, Rate)
+					}
+				}
+				if c.sent += Together; f == IsTried {
+					f = c.sends(5, 20, 1)
+				}
+			}
+			if refused == 0 {
+				assert.Equal(t, IsChance, f)
+				assert.Equal(t, 3, trials)
+				assert.True(t, c.chance.On())
+				return
+			}
+			assert.Equal(t, IsNone, f)
+			assert.Equal(t, 1, trials)
+			assert.False(t, c.chance.On())
+			c.sends(10, 20, leastRefused)
+			assert.Equal(t, NoFinding, c.sends(5, 20, c.slower(8)-1), "it was wrong before")
+			assert.Equal(t, IsTried, c.sends(5, 20, 1))
+		})
+	}
 }
 
 // Requests that were sent before the last refusal came say nothing new: a server may refuse all that are in flight.
 func TestRefusalsOfRequestsInFlightAreOneEvent(t *testing.T) {
 	c := new(Chance)
 	for n := range int64(100) {
-		c.Refused(second+n*second/8, n+1, 20*(n+1), false)
+		c.Refused(second+n*second/8, n+1, 20*(n+1), 2000, Pace)
 	}
 	assert.EqualValues(t, 1, c.refused)
 }
@@ -73,11 +142,11 @@ func TestRefusalsOfRequestsInFlightAreOneEvent(t *testing.T) {
 // A client that had nothing to send for a while was not slower.
 func TestARestIsNoLowerRate(t *testing.T) {
 	c := new(chanceClient)
-	c.sends(10, 20, leastRefused, false)
+	c.sends(10, 20, leastRefused)
 	for range 100 {
 		c.now += 10 * second
 		c.chance.Rested(10 * second)
-		c.sends(10, 20, leastRefused, false)
+		c.sends(10, 20, leastRefused)
 	}
 	assert.False(t, c.chance.On())
 }
@@ -86,10 +155,9 @@ func TestARestIsNoLowerRate(t *testing.T) {
 func TestAHundredSlowerStretchesAreEnough(t *testing.T) {
 	c := new(chanceClient)
 	for range 5 {
-		c.sends(10, 20, leastRefused, false)
-		c.sends(5, 20, mostSlower*leastRefused, false)
+		c.sends(10, 20, leastRefused)
+		c.sends(5, 20, mostSlower*leastRefused)
 		assert.True(t, c.chance.On())
-		c.sends(10, 20, 2*leastRefused, false) // the share stays
-		assert.Equal(t, IsNone, c.sends(10, 3, 2*leastRefused, false))
+		assert.Positive(t, c.until(IsNone, 10, 2))
 	}
 }
