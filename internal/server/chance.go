@@ -78,7 +78,11 @@ const (
 func (c *Chance) On() bool { return c.state == wrong }
 
 // Rested takes a time in which the client had nothing to send.
-func (c *Chance) Rested(d int64) { c.from += d }
+func (c *Chance) Rested(d int64) {
+	if c.state == believed {
+		c.from += d
+	}
+}
 
 // Refused takes a refused request, which was the account's of that number, and the number of the last one that was sent. Accepted ones are
 // seen by the numbers, because their responses may come later.
@@ -87,8 +91,12 @@ func (c *Chance) Refused(now, sent meter.Instant, number, last int64, l Learner)
 		c.from, c.last = sent, number-1
 	}
 	n := number - c.last
-	if n <= 0 || c.state == believed && sent <= c.event {
+	switch {
+	case c.state == believed && (n <= 0 || sent <= c.event), sent < c.from && c.state != believed:
 		return NoFinding
+	case n <= 0: // a later one was refused before, and this one was taken for accepted
+		c.weigh(-1, 1)
+		n = 0
 	}
 	f := NoFinding
 	c.event = now
@@ -105,8 +113,8 @@ func (c *Chance) Refused(now, sent meter.Instant, number, last int64, l Learner)
 		f = c.judge(n, float32(n)*1e9/float32(max(shortest, now-c.from)), l)
 		c.from, c.refused = now, 0
 	}
-	if c.last = number; f != NoFinding { // what was sent before shows nothing
-		c.last = last
+	if c.last = max(c.last, number); f != NoFinding { // what was sent before shows nothing
+		c.from, c.last = now, last
 	}
 	return f
 }
@@ -142,10 +150,12 @@ func (c *Chance) judge(n int64, rate float32, l Learner) Finding {
 // try takes the n-th request since the last of a trial.
 func (c *Chance) try(n int64) Finding {
 	within := n <= int64(c.left)
-	if within {
+	switch {
+	case n == 0:
+	case within:
 		c.weigh(n-1, 1)
 		c.left -= int8(n)
-	} else {
+	default:
 		c.weigh(int64(c.left), 0)
 		c.left = 0
 	}
@@ -165,7 +175,9 @@ func (c *Chance) try(n int64) Finding {
 
 // watch takes the n-th request since the last refusal, once refusals do not depend on the rate.
 func (c *Chance) watch(n int64) Finding {
-	c.weigh(n-1, 1)
+	if n > 0 {
+		c.weigh(n-1, 1)
+	}
 	if c.sum = max(0, c.sum); c.sum > foundWrong {
 		c.begin()
 		return IsNone
