@@ -130,6 +130,30 @@ func TestALearnedRateIsTestedByATrial(t *testing.T) {
 	}
 }
 
+// A refusal that comes before that of an earlier request takes this one for accepted, until its refusal comes.
+func TestRefusalsThatArriveOutOfOrder(t *testing.T) {
+	c := &chanceClient{learner: Slots}
+	c.sends(10, 20, leastRefused)
+	assert.Equal(t, IsChance, c.sends(5, 20, c.slower(1)))
+	c.sends(10, 20, provenBy/2)
+	for n := 1; ; n++ {
+		f := NoFinding
+		for _, number := range []int64{c.sent + 4, c.sent + 2} { // half are refused
+			if f != IsNone {
+				f = c.chance.Refused(c.now+second, c.now+1, number, c.sent+4, Slots)
+			}
+		}
+		c.sent, c.now = c.sent+4, c.now+2*second
+		if f == IsNone {
+			assert.Equal(t, 4, n, "pairs: as many as in the order in which they were sent")
+			break
+		}
+		if !assert.Less(t, n, 20) {
+			break
+		}
+	}
+}
+
 // Requests that were sent before the last refusal came say nothing new: a server may refuse all that are in flight.
 func TestRefusalsOfRequestsInFlightAreOneEvent(t *testing.T) {
 	c := new(Chance)
