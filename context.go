@@ -43,6 +43,9 @@ func overridesOf(ctx context.Context) *overrides {
 	return searchOverrides(ctx)
 }
 
+// searchOverrides is not inlined, so that overridesOf is, which each request asks.
+//
+//go:noinline
 func searchOverrides(ctx context.Context) *overrides {
 	if o, ok := ctx.Value(overridesKey{}).(*overrides); ok {
 		return o

@@ -196,10 +196,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 // not wait, returns before another one waits, and the other steps are called one after the other instead of one by the other.
 func (t *Transport) roundTrip(req *http.Request) (resp *http.Response, far reach, err error) {
 	t.mustBeMade()
-	c := call{req: req, overrides: noOverrides}
-	if overriding.Load() {
-		c.overrides = searchOverrides(req.Context())
-	}
+	c := call{req: req, overrides: overridesOf(req.Context())} // callOf is not inlined
 	defer t.leave(&c)
 	var asked *limiter.Asked
 	switch {

@@ -31,10 +31,10 @@ const (
 
 // concerns reports whether a header of that name, in any case, may say something about limits. It is asked of every header of
 // every response, hence no copies, and no look at most of its bytes.
-func concerns(name string) bool {
-	if len(name) < shortest {
-		return false
-	}
+func concerns(name string) bool { return len(name) >= shortest && mayConcern(name) }
+
+// mayConcern is concerns for a name that is long enough, as few are. Without it, concerns would not be inlined.
+func mayConcern(name string) bool {
 	if c := name[0] | 0x20; (c == 'r' || c == 'x') && isKnown(name) {
 		return true
 	}

@@ -167,7 +167,7 @@ func (r *Reader) Silent(host string, status int, h http.Header) bool {
 		return d.silent(status, h, nil) && !d.looksInto(status, h) && !d.looksForEvents(status, h)
 	}
 	for name := range h {
-		if len(name) >= shortest && concerns(name) { // most others are shorter
+		if concerns(name) {
 			return false
 		}
 	}

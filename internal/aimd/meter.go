@@ -17,7 +17,7 @@ type Meter struct {
 	bare      Suspicion
 	begins    bool    // no request has been sent since a pause or a silence
 	explained bool    // the server has reported what is left, which explains the refusals before
-	trying    bool    // the bucket has the burst of a trial, until the next response
+	trial     bool    // the bucket has the burst of a trial, until the next response
 	ready     instant // when the bucket can pay for a request like the latest one; never: it could when that was sent, or that did not wait
 	doubts    meter.Doubts[belief]
 }
@@ -161,8 +161,8 @@ func (m *Meter) Answered(now instant, charged int64, sent instant, cost int64, o
 	t := ticket{seq: uint64(charged / 2), at: sent, cost: max(1, float64(cost)), probe: charged%2 == 1}
 	paused, silent := m.control.pausedUntil, m.control.silence.on
 	m.control.result(now, t, o, time.Duration(now-sent), retryAfter)
-	if m.trying {
-		m.trying, m.rate = false, 0
+	if m.trial {
+		m.trial, m.rate = false, 0
 	}
 	m.follow(now)
 	m.begins = m.begins || m.control.pausedUntil != paused || silent && !m.control.silence.on
@@ -190,9 +190,9 @@ func (m *Meter) Room(now instant, perSecond float64) {
 	}
 }
 
-// Try sends some of the requests that wait at once. A server that has just refused one because too many were sent refuses most of them, which
+// Trial sends some of the requests that wait at once. A server that has just refused one because too many were sent refuses most of them, which
 // says nothing of a silence.
-func (m *Meter) Try(now instant) {
+func (m *Meter) Trial(now instant) {
 	m.follow(now)
 	c := &m.control
 	n := int64(math.Ceil(server.Together * c.cost))
@@ -201,7 +201,7 @@ func (m *Meter) Try(now instant) {
 	}
 	m.bucket.Resize(now, n)
 	m.bucket.Fill()
-	m.trying = true
+	m.trial = true
 	c.seq = uint64(m.bucket.LastTake()) // both number requests alike
 	c.rowFrom = c.seq + server.Together
 }

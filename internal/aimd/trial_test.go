@@ -35,7 +35,7 @@ func atOnce(m *Meter, now instant) (n int) {
 
 func TestATrialSendsRequestsAtOnce(t *testing.T) {
 	m, now := refusedSlowly()
-	m.Try(now)
+	m.Trial(now)
 	assert.Equal(t, server.Together, atOnce(m, now))
 }
 
@@ -43,7 +43,7 @@ func TestATrialSendsRequestsAtOnce(t *testing.T) {
 func TestATrialEndsWithTheNextResponse(t *testing.T) {
 	m, now := refusedSlowly()
 	charged := m.Take(now, now, 1, false)
-	m.Try(now)
+	m.Trial(now)
 	m.Answered(now+1, charged, now, 1, OK, 0)
 	assert.LessOrEqual(t, atOnce(m, now+1), 1)
 }
@@ -52,7 +52,7 @@ func TestATrialEndsWithTheNextResponse(t *testing.T) {
 func TestATrialIsNoSilence(t *testing.T) {
 	m, now := refusedSlowly()
 	for range 3 {
-		m.Try(now)
+		m.Trial(now)
 		var all []int64
 		for m.Payable(now, 1) {
 			all = append(all, m.Take(now, now, 1, true))

@@ -79,7 +79,7 @@ func (l *Core) reportGatedLocked(r *Request, gate *quota.Gate, a *Answer, f *fin
 	}
 	l.reportChargesLocked(r, own, a, f, now, n)
 	if rep.Chance == server.IsTried {
-		l.tryLocked(own, now)
+		l.trialLocked(own, now)
 	}
 	l.payForGhostLocked(r, c, now)
 	change := l.applyLocked(gate, &rep, charges, a.Doubts, now)
@@ -119,11 +119,11 @@ func found(charges []Charge, f server.Finding, now meter.Instant) {
 	}
 }
 
-// tryLocked has learned rates send requests at once, after they have taken the refusal that asks for that.
-func (l *Core) tryLocked(charges []Charge, now meter.Instant) {
+// trialLocked has learned rates send requests at once, after they have taken the refusal that asks for that.
+func (l *Core) trialLocked(charges []Charge, now meter.Instant) {
 	for i := range charges {
 		if m, ok := charges[i].Bucket.Meter.(*aimd.Meter); ok {
-			m.Try(now)
+			m.Trial(now)
 			l.markLocked(charges[i].Bucket)
 		}
 	}

@@ -149,7 +149,7 @@ func (a *Account) answered(now, sent meter.Instant, kind Kind) {
 			a.asking, a.pace.next = false, max(0, a.backoff.Last())
 		}
 	}
-	a.lately.Add(sent, 1, a.pace.apart(sent))
+	a.lately.Add(sent, 1, a.pace.spacing(sent))
 	a.pace.accepted(sent)
 	a.backoff.Accepted(sent)
 }

@@ -381,7 +381,7 @@ func (g *Gate) answered(rep *Report, now meter.Instant) (opened bool) {
 // hold was taken back.
 func (g *Gate) refuse(rep *Report, now meter.Instant) (lifted bool) {
 	a, h := g.Account, rep.Hints
-	a.lately.Add(rep.Sent, 0, a.pace.apart(rep.Sent)) // a rest before it is none after which nothing was accepted
+	a.lately.Add(rep.Sent, 0, a.pace.spacing(rep.Sent)) // a rest before it is none after which nothing was accepted
 	r := refusal{at: now, sent: rep.Sent, wait: int64(rep.Wait), kind: rep.Kind, bare: h.Bare, host: h.Host, all: h.Global}
 	if !rep.empty { // an empty quota says itself until when
 		r.wait = a.backoff.Asked(r.wait)

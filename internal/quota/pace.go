@@ -57,7 +57,7 @@ type pace struct {
 	finds  bool          // no rate was known
 	found  int8          // requests that were accepted after the wait since then, up to paceEnough
 	lone   bool          // others were accepted, and only one request was refused before the wait began
-	told   bool          // the server has asked for the last wait
+	asked  bool          // the server has asked for the last wait
 	spaced bool          // the last request that was refused had been sent evenly, at the client's own limit
 	why    Why           // why it began at that rate
 }
@@ -75,7 +75,7 @@ func (p *pace) at(now meter.Instant) float64 {
 // half of it. But refusals that do not ask for a wait may not depend on the rate.
 func (p *pace) doubles() float64 {
 	switch {
-	case !p.finds && p.told:
+	case !p.finds && p.asked:
 		return paceDoubles * max(1, paceFew/p.rate)
 	case !p.finds:
 		return paceDoubles
@@ -85,12 +85,12 @@ func (p *pace) doubles() float64 {
 	return paceFull
 }
 
-// apart returns how far apart requests are sent by then; 0: the pace is over.
-func (p *pace) apart(then meter.Instant) int64 {
-	if p.over(then) {
+// spacing returns the time between two requests at an instant; 0: the pace is over.
+func (p *pace) spacing(now meter.Instant) int64 {
+	if p.over(now) {
 		return 0
 	}
-	return int64(1e9 / p.at(then))
+	return int64(1e9 / p.at(now))
 }
 
 // reason returns why the rate is as it is.
@@ -195,7 +195,7 @@ func (p *pace) refused(r *refusal, wait int64, end meter.Instant, lately record.
 	case isolated: // a row begins
 		p.from, p.worked = p.from+max(0, end-r.at-paceWait), false
 	}
-	p.waited, p.wait, p.told, p.lone = end, end-r.at, r.wait > 0, lately.N > 0
+	p.waited, p.wait, p.asked, p.lone = end, end-r.at, r.wait > 0, lately.N > 0
 	short := meter.AddInstant(end, min(wait, paceWait)/2)
 	switch {
 	case own.Rate == 0 && own.Adaptive: // it decides

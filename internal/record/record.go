@@ -7,15 +7,15 @@ import "github.com/httpthrottle/throttle/internal/meter"
 
 const (
 	second = int64(1e9)
-	rest   = second // a longer time between two requests counts as that, unless they were kept apart
+	rest   = second // a longer time between two requests counts as that, unless the client left more between them
 )
 
 // scales are the lengths of time over which a [Record] counts.
 var scales = [...]int64{second, 10 * second, 60 * second, 600 * second}
 
 // A Record counts what was accepted over the last second, ten seconds, minute and ten minutes of use. Without requests its time stands
-// still, so it shows no lower rate than one request a second, or than that at which the client sent them. The unit is that in which requests are charged: 1 for each, or what each
-// did cost. The zero Record has counted nothing.
+// still, so it shows no lower rate than one request a second, or than that to which the client kept. The unit is that in which requests are
+// charged: 1 for each, or what each did cost. The zero Record has counted nothing.
 type Record struct {
 	last      meter.Instant // when the last request was sent
 	recent    float64       // belongs to the present part of each stretch, and is not in their sums yet
@@ -36,10 +36,10 @@ type Sum struct {
 }
 
 // Add counts a request that was sent then, and what it cost; 0: it was not accepted, and only its time counts. Requests need not come in the
-// order in which they were sent. If the client kept them a time apart, that was no rest.
-func (r *Record) Add(sent meter.Instant, cost float64, apart int64) {
+// order in which they were sent. Spacing is the time that the client left between two requests; 0: it left none. That is no rest.
+func (r *Record) Add(sent meter.Instant, cost float64, spacing int64) {
 	if sent >= r.next { // as it is after a rest: the shortest stretch is no longer
-		r.advance(sent, max(0, sent-r.last-max(rest, apart)))
+		r.advance(sent, max(0, sent-r.last-max(rest, spacing)))
 	}
 	r.recent += cost
 	r.last = max(r.last, sent)

@@ -102,7 +102,7 @@ func (c *Chance) Refused(now, sent meter.Instant, number, last int64, l Learner)
 	c.event = now
 	switch c.state {
 	case tried:
-		f = c.try(n)
+		f = c.onTrial(n)
 	case wrong:
 		f = c.watch(n)
 	default:
@@ -147,8 +147,8 @@ func (c *Chance) judge(n int64, rate float32, l Learner) Finding {
 	return IsChance
 }
 
-// try takes the n-th request since the last of a trial.
-func (c *Chance) try(n int64) Finding {
+// onTrial takes the n-th request since the last of a trial.
+func (c *Chance) onTrial(n int64) Finding {
 	within := n <= int64(c.left)
 	switch {
 	case n == 0:
