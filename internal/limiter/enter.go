@@ -14,10 +14,38 @@ import (
 
 // Now grants a request if all its charges can be paid now, and that of its gate if it has one. Otherwise the request is to wait as a
 // Waiter. The two are separate so that requests wait on a small stack: there may be 100,000 of them.
-func (l *Core) Now(r *Request, gate *quota.Key) (ok bool) {
+func (l *Core) Now(r *Request, gate *quota.Key) (ok bool) { return l.grantNow(r, gate, nil) }
+
+// NowOrNever is Now for a request that must not wait. If it rejects the request, it returns the error of the Observer. It does neither
+// where requests wait, where a bucket cannot be made under the lock, and in a dry run: then Enqueue decides.
+func (l *Core) NowOrNever(r *Request, gate *quota.Key) (ok bool, err error) {
+	var why Refusal
+	if ok = l.grantNow(r, gate, &why); why.Reason != 0 {
+		err = r.User.Observer.Rejected(r.Context, why, 0)
+	}
+	return ok, err
+}
+
+// Try grants a request immediately, or returns how long it would wait. It never overtakes a request that waits.
+func (l *Core) Try(r *Request) (wait time.Duration, ok bool) {
+	var why Refusal
+	ok = l.grantNow(r, nil, &why)
+	switch {
+	case ok:
+		return 0, true
+	case why.Reason == 0:
+		return l.tryLater(r)
+	case r.User.Rejected:
+		_ = r.User.Observer.Rejected(r.Context, why, 0)
+	}
+	return max(1, why.Wait), false
+}
+
+// grantNow is Now. If why is not nil, it may reject the request instead, as NowOrNever documents, and says why.
+func (l *Core) grantNow(r *Request, gate *quota.Key, why *Refusal) (ok bool) {
 	read := l.clock() // before the lock, for which others wait
 	l.mu.Lock()
-	ok = l.payNowLocked(r, gate, l.atLocked(read))
+	ok = l.payNowLocked(r, gate, why, l.atLocked(read))
 	l.mu.Unlock()
 	if ok && r.User.Granted {
 		l.tellNow(r)
@@ -25,58 +53,30 @@ func (l *Core) Now(r *Request, gate *quota.Key) (ok bool) {
 	return ok
 }
 
-// payNowLocked makes the charges of a request, and that of its gate, if they can be paid now. Otherwise Enqueue rejects it, or passes
-// its gate again and makes the buckets that are missing.
-func (l *Core) payNowLocked(r *Request, gate *quota.Key, now meter.Instant) (ok bool) {
+// payNowLocked makes the charges of a request, and that of its gate, if they can be paid now.
+func (l *Core) payNowLocked(r *Request, gate *quota.Key, why *Refusal, now meter.Instant) (ok bool) {
 	if l.isShutLocked(r.User) || gate != nil && !l.passKnownLocked(r, gate, now) {
 		return false
 	}
 	charges := r.Charges()
 	ok, missing := l.payLocked(charges, &r.Mark, r.User, now)
-	if missing {
-		ok = l.makeAndPayLocked(charges, &r.Mark, r.User, now)
+	if missing && l.canMakeLocked(charges) {
+		ok, _ = l.payAllLocked(charges, &r.Mark, nil, r.User, now)
+		missing = false
 	}
-	if !ok && gate != nil {
-		r.dropGate()
+	if ok {
+		return true
 	}
-	return ok
+	if why != nil && !missing && now < l.armed { // no timer is late
+		l.denyLocked(charges, r.User, now, why)
+	}
+	if gate != nil {
+		r.dropGate() // Enqueue passes it again
+	}
+	return false
 }
 
-// NowOrNever is Now for a request that must not wait. If it rejects the request, it returns the error of the Observer. It does neither
-// where requests wait, where a bucket cannot be made under the lock, and in a dry run: then Enqueue decides.
-func (l *Core) NowOrNever(r *Request) (ok bool, err error) {
-	var why Refusal
-	switch l.grantOrDeny(r, false, &why) {
-	case granted:
-		if r.User.Granted {
-			l.tellNow(r)
-		}
-		return true, nil
-	case refused:
-		return false, r.User.Observer.Rejected(r.Context, why, 0)
-	}
-	return false, nil
-}
-
-// Try grants a request immediately, or returns how long it would wait. It never overtakes a request that waits.
-func (l *Core) Try(r *Request) (wait time.Duration, ok bool) {
-	var why Refusal
-	switch l.grantOrDeny(r, true, &why) {
-	case granted:
-		if r.User.Granted {
-			l.tellNow(r)
-		}
-		return 0, true
-	case refused:
-		if r.User.Rejected {
-			_ = r.User.Observer.Rejected(r.Context, why, 0)
-		}
-		return max(1, why.Wait), false
-	}
-	return l.tryLater(r)
-}
-
-// tryLater is Try where a bucket cannot be made under the lock, and in a dry run.
+// tryLater is Try where Enqueue decides.
 func (l *Core) tryLater(r *Request) (wait time.Duration, ok bool) {
 	w := r.Waiter()
 	w.MaxWait, w.try = 0, true
@@ -90,67 +90,6 @@ func (l *Core) tryLater(r *Request) (wait time.Duration, ok bool) {
 		return max(1, w.refusal.Wait), false
 	}
 	return bucket.Until(meter.Never, 0), false // there is no rate for this key
-}
-
-// grantOrDeny grants a request, or rejects it if it cannot be paid now, and stores why. Nothing is decided where a bucket cannot be made under
-// the lock, in a dry run, and where other requests wait, unless the request stays behind them.
-func (l *Core) grantOrDeny(r *Request, behind bool, why *Refusal) (v verdict) {
-	l.mu.Lock()
-	now := l.nowLocked()
-	late := now >= l.armed // the timer has not come yet
-	if late {
-		l.serveLocked(now)
-	}
-	ok, missing, shut := false, false, l.isShutLocked(r.User)
-	if !shut {
-		ok, missing = l.payLocked(r.Charges(), &r.Mark, r.User, now)
-	}
-	switch {
-	case ok:
-		v = granted
-	case shut && l.dry: // it is sent all the same
-		v = undecided
-	case shut:
-		*why, v = *l.refusalOfShut(r.Charges()), refused
-		l.countRefusalLocked(r.User, why.Limit, why.Reason)
-	case !missing && l.denyLocked(r.Charges(), r.User, now, why):
-		v = refused
-	default:
-		v = l.grantOrDenyAgainLocked(r, behind, missing, why, now)
-	}
-	if late {
-		l.end()
-	} else {
-		l.mu.Unlock()
-	}
-	return v
-}
-
-// grantOrDenyAgainLocked is grantOrDeny where buckets are missing, costs are to be clamped or requests wait.
-func (l *Core) grantOrDenyAgainLocked(r *Request, behind, missing bool, why *Refusal, now meter.Instant) verdict {
-	ok, charges := false, r.Charges()
-	if missing && l.canMakeLocked(charges) {
-		ok, _ = l.payAllLocked(charges, &r.Mark, nil, r.User, now)
-		missing = false
-	} else if !missing && clamp(charges) {
-		ok, _ = l.payLocked(charges, &r.Mark, r.User, now)
-	}
-	switch {
-	case ok:
-		return granted
-	case missing || l.dry:
-		return undecided
-	case l.denyLocked(charges, r.User, now, why):
-		return refused
-	case !behind:
-		return undecided
-	}
-	w := r.Waiter()
-	w.MaxWait, w.try, w.arrived = 0, true, now
-	v := l.lineUpLocked(context.Background(), w, &arrival{}, now) // it grants no Try
-	l.serveLocked(now)
-	*why = *w.refusal
-	return v
 }
 
 // Enqueue grants a request if it can be paid now or may overtake by its priority, rejects it, or has it wait. It reports whether the

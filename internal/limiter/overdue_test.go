@@ -143,7 +143,8 @@ func TestADebtRejectsWhereCallersTakeTurns(t *testing.T) {
 	}
 }
 
-// A Try that comes before a timer does what the timer would have done: all of it, however many requests are checked under one lock.
+// A Try that finds requests waiting before a timer comes does what the timer would have done: all of it, however many requests are checked
+// under one lock.
 func TestATryBeforeALateTimerRejectsAllThatAreTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := drive(t, dryRun(), tokenBucket(1, time.Second, withBurst(100), withInitial(1)))
@@ -163,7 +164,7 @@ func TestATryBeforeALateTimerRejectsAllThatAreTooLate(t *testing.T) {
 		require.Equal(t, 5, l.counts().Waiting)
 		l.StopTimers()
 		sleep(1)
-		_, ok := l.Try(l.request(ask{Key: "b"}))
+		_, ok := l.Try(l.request(ask{Key: "a"}))
 		require.True(t, ok)
 		require.Zero(t, l.counts().Waiting)
 		require.EqualValues(t, 4, l.counts().Refused[bucket.ReasonMaxWait])

@@ -61,8 +61,7 @@ const (
 	waiting verdict = iota
 	granted
 	refused
-	left      // its context ended first, or another Core granted it
-	undecided // it may have to wait
+	left // its context ended first, or another Core granted it
 )
 
 // Waiter returns a Waiter with the charges of a request that was not granted. It waits for as long as it takes.
