@@ -81,7 +81,7 @@ func (d *deployment) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // Three deployments of 30,000, 90,000 and 240,000 tokens a minute are worth as much as one of the sum, calls take as long, and none refuses
 // a request. That holds if one takes three times as long to respond, too.
-func TestDeploymentsAreWorthTheirSum(t *testing.T) {
+func TestDeploymentsAreWorthTheirSum(t *testing.T) { // slow: minutes of a server
 	withBudget := func(t *testing.T, n int64, takes time.Duration) pool.Member {
 		d := &deployment{server: server{takes: takes}, n: n, start: time.Now()}
 		tr, err := throttle.New(d, limit(throttle.TokenBucket(n, time.Minute, throttle.Burst(n/10))))

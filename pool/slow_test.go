@@ -81,7 +81,7 @@ func callers(t *testing.T, p *pool.Pool, servers []*changing, n, minutes int, at
 
 // A member that becomes 20 or 100 times slower gets a few requests a minute for as long as it is slow, and its share within a minute after it
 // has become quick again.
-func TestASlowMemberIsLeft(t *testing.T) {
+func TestASlowMemberIsLeft(t *testing.T) { // slow: minutes of a server
 	for name, opts := range map[string][]throttle.Option{
 		"no limit":                   nil,
 		"a number in flight":         {limit(throttle.InFlight(12))},

@@ -202,7 +202,7 @@ func seeds() int {
 	if testing.Short() {
 		return 2
 	}
-	return 5
+	return 3
 }
 
 func TestControllerReachesItsFigures(t *testing.T) {

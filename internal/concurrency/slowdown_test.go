@@ -14,7 +14,7 @@ import (
 // A server that becomes slower for good is used from the third minute on, or from 200 requests after the change, and so is one that is
 // quick again. After a hundredfold slowdown, 200 requests of 8 workers are 25 latencies, which are few: only one visit fits in.
 func TestASlowdownCostsAtMostThreeMinutesOr200Requests(t *testing.T) {
-	seeds, allWorkers, allTimes := 8, []int{8, 32}, []float64{5, 20, 100}
+	seeds, allWorkers, allTimes := 4, []int{8, 32}, []float64{5, 20, 100}
 	if testing.Short() {
 		seeds, allWorkers, allTimes = 2, allWorkers[:1], allTimes[1:2]
 	}

@@ -54,7 +54,7 @@ func (s *dayStore) of(limit string) int64 {
 
 // A process whose requests wait for another limit leases of the day what that lets go, and some milliseconds of requests. So another
 // process has the rest of the day, and a kill costs no more.
-func TestADayIsLeasedAsFastAsTheScarcestLimitLetsGo(t *testing.T) {
+func TestADayIsLeasedAsFastAsTheScarcestLimitLetsGo(t *testing.T) { // slow: a day of calls
 	const day, queue = 5000, 1000
 	bucket := func(o ...ruleOption) rule {
 		return tokenBucket(5, time.Second, append(o, withBurst(50))...)

@@ -110,7 +110,7 @@ func TestNumberInFlightOfAServerThatQueuesIsFound(t *testing.T) {
 	})
 }
 
-func TestNumberInFlightOfAServerThatRefusesIsFound(t *testing.T) {
+func TestNumberInFlightOfAServerThatRefusesIsFound(t *testing.T) { // slow: minutes of a server
 	for _, status := range []string{"503", "429"} {
 		t.Run(status, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -63,7 +63,7 @@ func failingScene(seed uint64) overload.Scene {
 
 // What is above the threshold is too much, whatever the failures are.
 func TestErrorThresholdIsAShareOfAllFailures(t *testing.T) { // slow: servers that fail, for minutes
-	seeds, thresholds := uint64(8), []float64{0.05, 0.2, 0.3}
+	seeds, thresholds := uint64(7), []float64{0.05, 0.2, 0.3}
 	if testing.Short() {
 		seeds, thresholds = 3, []float64{0.2}
 	}
@@ -131,7 +131,7 @@ func mostAt(t *testing.T, s overload.Scene, seed uint64, target float64) (best o
 func TestLatencyThresholdIsKept(t *testing.T) { // slow: servers with a queue, for minutes
 	seeds := []uint64{0, 3, 10}
 	if !testing.Short() {
-		seeds = []uint64{0, 1, 3, 5, 8, 10}
+		seeds = []uint64{0, 3, 5, 8, 10} // the one between sends 1,700 a second
 	}
 	for _, seed := range seeds {
 		s, _, target := queueing(seed)
@@ -168,6 +168,9 @@ func TestLearnedLatencyIsThatOfTheServer(t *testing.T) {
 			continue
 		}
 		for _, workers := range []int{5, 10, 40} {
+			if float64(workers) > 1000*service {
+				continue // a million requests
+			}
 			s := overload.Scene{
 				Capacity: float64(workers) / service, Length: max(180, 300*service),
 				New: func() overload.Server { return overload.NewWorkers(workers, overload.Half(service), 0, 0) },

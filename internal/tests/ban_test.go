@@ -50,7 +50,7 @@ func (s *banning) RoundTrip(q *http.Request) (*http.Response, error) {
 }
 
 // A ban of ten minutes that each request prolongs ends, whatever its status and whatever limits the client has.
-func TestABanThatEachRequestProlongsEnds(t *testing.T) {
+func TestABanThatEachRequestProlongsEnds(t *testing.T) { // slow: minutes of a server
 	for name, opts := range learning {
 		for _, status := range []int{http.StatusTooManyRequests, http.StatusForbidden, http.StatusServiceUnavailable} {
 			t.Run(fmt.Sprint(name, " ", status), func(t *testing.T) {
@@ -73,7 +73,7 @@ func TestABanThatEachRequestProlongsEnds(t *testing.T) {
 
 // Each refusal names an end of the ban that is three minutes too early, and each request before the true end begins the ban again. The server
 // accepts no request of a client that waits exactly as long as it asks.
-func TestABanThatLastsLongerThanItSaysEnds(t *testing.T) {
+func TestABanThatLastsLongerThanItSaysEnds(t *testing.T) { // slow: minutes of a server
 	for name, opts := range learning {
 		if name == "server quota" {
 			continue // it believes what its server says of the quota

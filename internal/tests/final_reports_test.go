@@ -113,7 +113,7 @@ func TestTextThatMayBeSecretIsLeftOut(t *testing.T) {
 }
 
 // A rule that says NotLimited is heeded, also by limits that have taken the response for a refusal before its body was read.
-func TestARefusalThatWasNoneIsUndone(t *testing.T) {
+func TestARefusalThatWasNoneIsUndone(t *testing.T) { // slow: minutes of a server
 	const body = `{"error":{"code":"no_such_plan"}}`
 	for kind, opts := range map[string][]throttle.Option{
 		"hints": nil, "bucket": {throttle.WithLimit(throttle.TokenBucket(1000, time.Second))}, "adaptive": {throttle.WithAdaptive()},

@@ -463,7 +463,7 @@ func perSecond(n int, burst float64) func(time.Duration, int) bool {
 	}
 }
 
-func TestALimitThatRefusesWithABareStatusIsPaced(t *testing.T) {
+func TestALimitThatRefusesWithABareStatusIsPaced(t *testing.T) { // slow: minutes of a server
 	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusForbidden} {
 		t.Run(http.StatusText(status), func(t *testing.T) {
 			const runs = 40

@@ -70,7 +70,7 @@ func (s *service) RoundTrip(q *http.Request) (*http.Response, error) {
 
 // A report that is not ready stops no request for anything else, whatever the status says of the host. Gates are forgotten between reports,
 // so this is found again and again.
-func TestAReportThatIsNotReadyStopsNothingElse(t *testing.T) {
+func TestAReportThatIsNotReadyStopsNothingElse(t *testing.T) { // slow: minutes of a server
 	for name, opts := range map[string][]throttle.Option{
 		"default": nil, "own limit": {throttle.WithLimit(throttle.Quota(20, time.Second))}, "by route": {throttle.WithKey(throttle.ByRoute("/exports/", "/"))},
 		"learned": {throttle.WithAdaptive()}, "both learned": {throttle.WithAdaptive(), throttle.WithAdaptiveInFlight()},

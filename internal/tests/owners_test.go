@@ -15,7 +15,7 @@ import (
 
 // A server accepts 20 requests in any second, and answers the others with a 5xx that does not mention a limit. The rate heeds that alone and
 // beside a number in flight, and an ErrorThreshold is obeyed.
-func TestALearnedRateHeedsServerErrorsBesideANumberToo(t *testing.T) {
+func TestALearnedRateHeedsServerErrorsBesideANumberToo(t *testing.T) { // slow: minutes of a server
 	strict := throttle.WithAdaptive(throttle.AIMD{ErrorThreshold: 0.02})
 	for _, c := range []struct {
 		name string

@@ -38,7 +38,7 @@ func documents(t *testing.T) []string {
 }
 
 // TestDocumentsCompile builds every Go block of the README and of docs in a module that imports this one, as a reader would.
-func TestDocumentsCompile(t *testing.T) {
+func TestDocumentsCompile(t *testing.T) { // slow: it compiles them
 	repo, err := filepath.Abs(".")
 	require.NoError(t, err)
 	dir := t.TempDir()

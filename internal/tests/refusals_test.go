@@ -214,7 +214,7 @@ func TestWhatWaitedForTheFirstRefusalLeavesEvenly(t *testing.T) {
 }
 
 // The first response with rate-limit headers is a refusal. A limit that learns waits as long as it says.
-func TestALimitThatLearnsHeedsTheFirstRefusalThatReportsAQuota(t *testing.T) {
+func TestALimitThatLearnsHeedsTheFirstRefusalThatReportsAQuota(t *testing.T) { // slow: minutes of a server
 	for name, header := range map[string][]string{
 		"Retry-After":           {"Retry-After", "10", "X-RateLimit-Limit", "600", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "10"},
 		"a reset":               {"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "10"},
@@ -264,7 +264,7 @@ func TestALimitThatLearnsHeedsTheFirstRefusalThatReportsAQuota(t *testing.T) {
 
 // A server counts two kinds of requests apart, under one set of header names. Whatever the responses to one kind report, requests of
 // the other are not sent before the wait is over.
-func TestAnAskedWaitHoldsWhateverOtherResponsesReport(t *testing.T) {
+func TestAnAskedWaitHoldsWhateverOtherResponsesReport(t *testing.T) { // slow: minutes of a server
 	const per = time.Minute
 	for name, opts := range map[string][]throttle.Option{
 		"hints": nil, "adaptive": {throttle.WithAdaptive()}, "own limit": {throttle.WithLimit(throttle.SlidingWindow(600, per))},
@@ -321,7 +321,7 @@ func TestAnAskedWaitHoldsWhateverOtherResponsesReport(t *testing.T) {
 
 // Responses of a server that accepts everything report that nothing is left, or a limit of 0. Requests that are sent after such a report
 // and are accepted show that it is wrong.
-func TestAcceptedRequestsContradictReportsThatNothingIsLeft(t *testing.T) {
+func TestAcceptedRequestsContradictReportsThatNothingIsLeft(t *testing.T) { // slow: minutes of a server
 	for name, header := range map[string][]string{
 		"a limit of 0":     {"X-RateLimit-Limit", "0", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "60"},
 		"nothing left":     {"X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "0"},
@@ -429,7 +429,7 @@ func TestABackoffHoldsNoOtherProcess(t *testing.T) {
 }
 
 // A fixed window reports what is left, and no end. What is known of how long windows last is worth more than the search for the end.
-func TestWindowsWithoutAReportedEndAreUsedWhole(t *testing.T) {
+func TestWindowsWithoutAReportedEndAreUsedWhole(t *testing.T) { // slow: minutes of a server
 	for _, asks := range []string{"", "1"} {
 		for client, opts := range map[string][]throttle.Option{"hints": nil, "adaptive": {throttle.WithAdaptive()}} {
 			all, no := 0, 0 // accepted and refused in all phases, because a refusal or two are chance

@@ -170,7 +170,7 @@ func within(path string) (name string, ok bool) {
 
 // What only its own package uses has no exported name. Names are compared without what they belong to, so that one which two packages have
 // may hide. Types may be used without their names, and so may the others of a list of constants.
-func TestExportedNamesOfInternalPackagesAreUsedByOthers(t *testing.T) {
+func TestExportedNamesOfInternalPackagesAreUsedByOthers(t *testing.T) { // slow: it loads every package
 	type name struct{ room, name string }
 	declared, used := make(map[name]token.Position), make(map[string]map[string]bool) // used by name and room
 	files := token.NewFileSet()

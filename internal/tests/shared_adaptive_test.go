@@ -19,7 +19,7 @@ import (
 
 // A process with a low learned rate gets its share of a shared window again, although the others empty each window before the next request
 // that its rate allows.
-func TestALearnedRateBesideASharedWindowGrows(t *testing.T) {
+func TestALearnedRateBesideASharedWindowGrows(t *testing.T) { // slow: minutes of a server
 	for _, c := range []struct {
 		n   int64
 		per time.Duration

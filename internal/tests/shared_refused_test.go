@@ -137,7 +137,7 @@ func (f refusedFleet) play(t *testing.T) (used, refused, least float64) {
 // Processes that share exactly the limit of a server use it as one process does, from a cold start and later, whatever the store's round
 // trips are. Where the server admits no two requests together, round trips are equal here: requests that come early by what they differ
 // are refused, as those of any client are.
-func TestAFleetIsAsGoodAsOneProcessAtTheLimitOfAServer(t *testing.T) {
+func TestAFleetIsAsGoodAsOneProcessAtTheLimitOfAServer(t *testing.T) { // slow: minutes of a server
 	for _, f := range []refusedFleet{
 		{2, 5, 1, false, 0, time.Second},
 		{8, 5, 1, false, 0, time.Second},

@@ -55,7 +55,7 @@ func (f *flaky) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, nil
 }
 
-func TestAServerThatIsDownIsDialedNoOftenerThanItsLimitsAllow(t *testing.T) {
+func TestAServerThatIsDownIsDialedNoOftenerThanItsLimitsAllow(t *testing.T) { // slow: minutes of a server
 	for _, c := range []struct {
 		name  string
 		limit throttle.Limit

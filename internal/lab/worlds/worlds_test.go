@@ -17,14 +17,14 @@ import (
 
 // Whatever happens to a fleet, its limits hold and are used, its processes get their shares, and no request is rejected that could have
 // been sent.
-func TestWorlds(t *testing.T) { // slow: 600 worlds
+func TestWorlds(t *testing.T) { // slow: 400 worlds
 	if *seed > 0 {
 		w := draw(*seed)
 		t.Logf("\n%v", w)
 		examine(t, w)
 		return
 	}
-	n := uint64(600)
+	n := uint64(400)
 	if testing.Short() {
 		n = 150
 	}
