@@ -214,6 +214,15 @@ func (m *Meter) Unlearn(now instant) {
 	c.set(CauseNotLoad, c.current)
 }
 
+// Apart forgets what refusals and failures have taught, because they were of requests that the server counts separately.
+func (m *Meter) Apart(now instant) {
+	c := &m.control
+	m.Resume(now)
+	m.Unlearn(now)
+	c.forgetResponses()
+	c.failures, c.excess, c.row = failures{loadUntil: now, notLoadUntil: now}, excess{}, 0
+}
+
 // Relearn undoes Unlearn: the rate falls to what was accepted lately, by a fifth at most. The next refusals lower it further.
 func (m *Meter) Relearn(now instant) {
 	c := &m.control

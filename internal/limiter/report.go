@@ -67,10 +67,12 @@ func (l *Core) reportGatedLocked(r *Request, gate *quota.Gate, a *Answer, f *fin
 		rep.Reading = l.readLocked(a.Hints, now)
 	}
 	rep.Number, rep.Traits = c.Paid, a.Traits
-	l.judgeLocked(gate, &rep, now)
+	if l.judgeLocked(gate, &rep, now) && rep.Parts {
+		l.apartLocked(own, now)
+	}
 	reportsFrom(own, gate.Account.Key.Host)
 	f.explained, f.wait = rep.Kind == quota.Exhausted || rep.Kind == quota.ByChance, rep.Wait
-	f.ofPart = rep.Parts && rep.Kind.Refused()
+	f.ofPart = rep.Parts && (rep.Kind.Refused() || a.Hints != nil && a.Hints.Bare != quota.NotBare)
 	if rep.Kind == quota.ByChance {
 		f.charge = -1 // no limit takes it
 	}
@@ -124,6 +126,16 @@ func (l *Core) trialLocked(charges []Charge, now meter.Instant) {
 	for i := range charges {
 		if m, ok := charges[i].Bucket.Meter.(*aimd.Meter); ok {
 			m.Trial(now)
+			l.markLocked(charges[i].Bucket)
+		}
+	}
+}
+
+// apartLocked has learned rates forget what refusals have taught: these were of requests that the server counts separately.
+func (l *Core) apartLocked(charges []Charge, now meter.Instant) {
+	for i := range charges {
+		if m, ok := charges[i].Bucket.Meter.(*aimd.Meter); ok {
+			m.Apart(now)
 			l.markLocked(charges[i].Bucket)
 		}
 	}

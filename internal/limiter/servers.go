@@ -141,12 +141,15 @@ func (l *Core) heldByLocked(b *bucket.Bucket, c *quota.Change, u *User, now mete
 	return holds
 }
 
-// judgeLocked decides what a response means.
-func (l *Core) judgeLocked(g *quota.Gate, rep *quota.Report, now meter.Instant) {
-	if moved := l.servers.Judge(g, rep, now); moved.From != nil || moved.Parts != nil {
-		l.movedLocked(g, moved, now)
+// judgeLocked decides what a response means. It reports whether the response has shown that the server counts the requests of its gate
+// separately.
+func (l *Core) judgeLocked(g *quota.Gate, rep *quota.Report, now meter.Instant) (moved bool) {
+	m := l.servers.Judge(g, rep, now)
+	if moved = m.From != nil; moved || m.Parts != nil {
+		l.movedLocked(g, m, now)
 	}
 	l.models.noteLocked(g)
+	return moved
 }
 
 // movedLocked takes what a response has moved. Requests that wait in the account that its gate has left may be sent earlier, and those of

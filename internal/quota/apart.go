@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"math"
 	"slices"
 
 	"github.com/httpthrottle/throttle/internal/meter"
@@ -9,10 +10,12 @@ import (
 // This file is the model of what a server counts together; see doc.go.
 
 const (
-	maxAccounts = 64 // of a group
-	maxFiner    = 64 // families of a host whose requests are distinguished further
-	mostVotes   = 3  // for counts that are separate, or are not
-	askMost     = 2  // gates whose question is refused, whether a hold concerns them
+	maxAccounts = 64           // of a group
+	maxFiner    = 64           // families of a host whose requests are distinguished further
+	mostVotes   = 3            // for counts that are separate, or are not
+	askMost     = 2            // gates whose question is refused, whether a hold concerns them
+	oddsApart   = 7 * oddsUnit // 1,100 to 1
+	oddsUnit    = 16
 	mostTries   = 40 // trials that are counted
 	trialShown  = 4  // pairs of responses more than would show by chance that a trait matters
 	trialMost   = 64 // responses
@@ -65,6 +68,7 @@ type evidence struct {
 	apart  int8    // how many responses fit its own count, and not that of the account
 	with   int8    // how many responses in a row fit the count of another account, and not that of its own
 	joined bool    // a response has shown that it belongs to its account
+	odds   int8    // that it is counted separately, because only its requests were refused since one was accepted: their logarithm times oddsUnit
 	tries  [2]int8 // trials that found nothing, of counts and of limits
 	finer  finer   // when it was made
 	trial  *trial  // one that has not ended; nil: its responses fit each other
@@ -291,6 +295,12 @@ func (r *Registry) asked(g *Gate, rep *Report, now meter.Instant) (to *Account) 
 	a := g.Account
 	refused := rep.Hints != nil && rep.Hints.Limited
 	switch stopped := a.held > rep.Sent && a.set < rep.Sent; {
+	case a.weigh(g, rep):
+		g.odds = 0
+		if to = r.split(g, now); to != a { // what refusals have shown is of the gate that leaves
+			a.pace, a.row = a.pace.forget(now), row{}
+		}
+		return to
 	case refused && stopped && !g.joined:
 		a.asked++
 	case refused && a.held <= now:
@@ -300,6 +310,47 @@ func (r *Registry) asked(g *Gate, rep *Report, now meter.Instant) (to *Account) 
 		return r.split(g, now)
 	}
 	return a
+}
+
+// A spell is the refusals since the last accepted request of an account, in the order of sending.
+type spell struct {
+	gate *Gate // of all of them; nil: of several
+	n    int64
+	sent meter.Instant // when the last of these requests was sent
+}
+
+// weigh takes a response, and reports whether the server seems to count the gate's requests separately, because they alone are refused.
+// Of the requests of a spell and the one after it, one is accepted. If the server counted them together, any of them could have been that
+// one, whatever the server refuses, and when. So spells of one gate that always end with a request of another one are improbable.
+func (a *Account) weigh(g *Gate, rep *Report) (apart bool) {
+	h := rep.Hints
+	refused := h != nil && (h.Limited || h.Bare != NotBare)
+	if !refused && !g.isWeighed() { // as for most
+		return false
+	}
+	s := &a.known().spell
+	switch {
+	case refused:
+		if s.n == 0 {
+			s.gate = g
+		} else if s.gate != g {
+			s.gate = nil
+		}
+		s.n, s.sent = s.n+1, max(s.sent, rep.Sent)
+		return g.odds > oddsApart
+	case !rep.Accepted || rep.Sent <= s.sent:
+		return false
+	case s.gate != nil && s.gate != g:
+		s.gate.odds = int8(min(float64(s.gate.odds)+oddsUnit*math.Log(float64(s.n+1)), math.MaxInt8))
+	}
+	g.odds, s.gate, s.n = 0, nil, 0
+	return false
+}
+
+// isWeighed reports whether an accepted request of the gate shows something of what the server counts together.
+func (g *Gate) isWeighed() bool {
+	c := g.Account.closures
+	return c != nil && (c.spell.n > 0 || g.odds > 0)
 }
 
 // contradicts reports whether responses to requests of other gates than g have shown that the account has other quotas than are

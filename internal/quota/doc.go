@@ -21,6 +21,7 @@
 //   - A response reports another limit of a quota than responses to requests of other gates.
 //   - Three more of its counts than not follow from the requests of the gate alone, and not from all requests of the account.
 //   - A request of the gate is accepted while the account is held.
+//   - Its requests are refused, and those of other gates that are sent in between are accepted, more often than by chance.
 //
 // It joins the account whose limits, end and count fit the response, or else a new one. If three of its counts in a row follow from the
 // requests of another account, and not from those of its own, it joins that one. If responses to requests of one gate report two sets

@@ -54,6 +54,9 @@ func (g *Gate) Leave() {
 	if g.Account.by == g {
 		g.Account.by = nil
 	}
+	if c := g.Account.closures; c != nil && c.spell.gate == g {
+		c.spell.gate = nil
+	}
 }
 
 // under returns the quota of that name. The gate falls under it from now on.
@@ -191,7 +194,7 @@ func (g *Gate) Judge(rep *Report, now meter.Instant) {
 		h = new(Hints)
 	}
 	if rep.Own.Adaptive && a.isPart() {
-		rep.Own.Adaptive, rep.Parts = false, true
+		rep.Own.Adaptive, rep.Own.Slots, rep.Parts = false, false, true
 	}
 	if h.After == nil {
 		a.cover(&rep.Own)

@@ -31,14 +31,20 @@ type closures struct {
 	before float64       // and in the one after which the server was closed last; 0: it was not
 	closed int64         // for how long it was closed then
 	chance server.Chance
+	spell  spell
+}
+
+// known returns the closures, and makes them if there are none.
+func (r *row) known() *closures {
+	if r.closures == nil {
+		r.closures = new(closures)
+	}
+	return r.closures
 }
 
 // tests takes a refusal for the test whether refusals are by chance.
 func (r *row) tests(now, sent meter.Instant, number, last int64, l server.Learner) server.Finding {
-	if r.closures == nil {
-		r.closures = new(closures)
-	}
-	f := r.closures.chance.Refused(now, sent, number, last, l)
+	f := r.known().chance.Refused(now, sent, number, last, l)
 	if f == server.IsChance {
 		r.asking, r.refusals = false, 0
 	}
@@ -57,11 +63,8 @@ func (r *row) rested(d int64) {
 
 // add counts a refusal of a client of which that was accepted lately.
 func (r *row) add(sent meter.Instant, lately record.Sum) {
-	if r.closures == nil {
-		r.closures = new(closures)
-	}
 	r.refusals = min(r.refusals+1, mostRow)
-	if c := r.closures; r.refusals == 1 {
+	if c := r.known(); r.refusals == 1 {
 		c.begin(sent, lately)
 	} else {
 		r.asking = true

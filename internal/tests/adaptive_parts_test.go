@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -129,4 +130,97 @@ func TestAWaitThatAnAdaptiveLimitHasSavedIsKept(t *testing.T) {
 		require.Equal(t, 200, statusOf(t.Context(), tr, "http://h/items"))
 		require.Equal(t, at, time.Now())
 	})
+}
+
+// Other clients are those that obey what a server asks for, without a learned rate. Each of them knows the parts of a server, too.
+var others = map[string][]throttle.Option{
+	"default":            nil,
+	"a limit of its own": {throttle.WithLimit(throttle.Quota(20, time.Second))},
+	"a number in flight": {throttle.WithAdaptiveInFlight()},
+}
+
+// An endpoint that refuses everything and says no more shows that it is counted separately, because requests to others are accepted in
+// between.
+func TestAnEndpointThatRefusesEverythingStopsNoOtherPart(t *testing.T) {
+	for _, clients := range []map[string][]throttle.Option{learners, others} {
+		for name, opts := range clients {
+			for _, status := range []int{429, 503} {
+				for _, every := range []time.Duration{500 * time.Millisecond, 5 * time.Second} {
+					t.Run(fmt.Sprint(name, ", ", status, ", ", every), func(t *testing.T) {
+						synctest.Test(t, func(t *testing.T) {
+							const span = 20 * time.Minute
+							ctx, cancel := context.WithTimeout(t.Context(), span)
+							defer cancel()
+							var accepted atomic.Int64
+							tr := transportTo(t, serverFunc(func(r *http.Request) *http.Response {
+								time.Sleep(100 * time.Millisecond)
+								if strings.HasPrefix(r.URL.Path, "/sick") {
+									return says(status)
+								}
+								accepted.Add(1)
+								return says(200)
+							}), opts...)
+							var all sync.WaitGroup
+							for path, rest := range map[string]time.Duration{"/items": 900 * time.Millisecond, "/users": 1900 * time.Millisecond, "/sick": every} {
+								all.Go(func() {
+									for ctx.Err() == nil {
+										statusOf(ctx, tr, "http://h"+path)
+										time.Sleep(rest)
+									}
+								})
+							}
+							all.Wait()
+							assert.GreaterOrEqual(t, int(accepted.Load()), int(0.95*1.5*span.Seconds()))
+						})
+					})
+				}
+			}
+		}
+	}
+}
+
+// Google Sheets counts reads and writes separately, 60 a minute each, and a refusal says no more than that.
+func TestReadsThatAreRefusedStopNoWrites(t *testing.T) {
+	for name, opts := range learners {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const span = 20 * time.Minute
+				ctx, cancel := context.WithTimeout(t.Context(), span)
+				defer cancel()
+				var mu sync.Mutex
+				ends, used, accepted := map[string]time.Time{}, map[string]int{}, map[string]int{}
+				tr := transportTo(t, serverFunc(func(r *http.Request) *http.Response {
+					time.Sleep(300 * time.Millisecond)
+					mu.Lock()
+					defer mu.Unlock()
+					if now, m := time.Now(), r.Method; !now.Before(ends[m]) {
+						ends[m], used[m] = now.Add(time.Minute), 0
+					}
+					if used[r.Method]++; used[r.Method] > 60 {
+						return says(429)
+					}
+					accepted[r.Method]++
+					return says(200)
+				}), opts...)
+				var all sync.WaitGroup
+				call := func(method string, rest time.Duration) {
+					all.Go(func() {
+						for ctx.Err() == nil {
+							req, _ := http.NewRequestWithContext(ctx, method, "http://h/values", nil)
+							if resp, err := tr.RoundTrip(req); err == nil {
+								resp.Body.Close()
+							}
+							time.Sleep(rest)
+						}
+					})
+				}
+				call(http.MethodGet, time.Millisecond)
+				call(http.MethodGet, time.Millisecond)
+				call(http.MethodPost, 2*time.Second)
+				all.Wait()
+				assert.GreaterOrEqual(t, accepted["GET"], 1200*9/10)
+				assert.GreaterOrEqual(t, accepted["POST"], int(0.95*span.Seconds()/2.3))
+			})
+		})
+	}
 }
