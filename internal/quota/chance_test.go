@@ -26,10 +26,23 @@ func refusedEach(g *Gate, own Own, from meter.Instant, perSecond int64, n int) (
 func TestARefusalByChanceHoldsOnlyForTheWaitThatItAsksFor(t *testing.T) {
 	a, g, _ := newFamilies()
 	_, now := refusedEach(g, Own{}, 0, 10, 4)
-	rep, now := refusedEach(g, Own{}, now, 5, 31)
+	rep, now := refusedEach(g, Own{}, now, 5, 11)
 	require.Equal(t, Refused, rep.Kind)
 	require.Positive(t, a.pace.rate)
+	held := a.Held()
 	rep, now = refusedEach(g, Own{}, now, 5, 1)
+	require.Equal(t, server.IsTried, rep.Chance)
+	assert.Equal(t, Refused, rep.Kind, "it is not known yet")
+	require.Equal(t, held, a.Held(), "nothing holds the trial")
+	sends(t, g, now, server.Together)
+	require.False(t, g.Payable(now+1, 1), "one by one again")
+	for i := range int64(server.Together) {
+		ends(g, now, now+i, true)
+	}
+	for trials := 1; rep.Chance != server.IsChance; trials++ {
+		require.Less(t, trials, 5)
+		rep, now = refusedEach(g, Own{}, now, 5, 1)
+	}
 	require.Equal(t, ByChance, rep.Kind)
 	assert.Zero(t, a.pace.rate, "what refusals have taught is wrong")
 	now = max(now, a.Until())

@@ -48,9 +48,9 @@
 // The record counts always, and is read when a refusal comes: by the pace, for the rate of before, and by the backoff. What is not known
 // is no rate. Departures order the responses for the window and the flow. The window's end moves by its lateness, and the retry waits for
 // it. A row of refusals remembers for how long, and after how many requests, the server was closed, and whether as many are refused at any rate:
-// then [Gate.Judge] says so, and no refusal lowers a rate, here or in a limit in a unit of the server. Where a limit of the client learns a
-// rate, that is not tested, and there is no pace: the limit learns from the wait, and the account keeps it. But of parts that are counted
-// separately there is no common rate, so their accounts decide. Nothing else has a memory of what was accepted or refused.
+// then [Gate.Judge] says so, and no refusal lowers a rate, here or in any limit. Where a limit of the client learns a rate, there is no pace: the
+// limit learns from the wait, and the account keeps it. But of parts that are counted separately there is no common rate, so their accounts
+// decide. Nothing else has a memory of what was accepted or refused.
 package quota
 
 import "time"

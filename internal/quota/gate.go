@@ -225,34 +225,40 @@ func (g *Gate) Judge(rep *Report, now meter.Instant) {
 }
 
 // tests decides whether a refusal is one by chance. One that something explains which the server has reported is not. A refusal that
-// asks the client to wait begins no trial of a learned rate, because nothing can be sent at once then.
+// asks the client to wait begins no trial, because nothing can be sent at once then.
 func (g *Gate) tests(rep *Report, h *Hints, now meter.Instant) {
 	a := g.Account
 	if rep.Kind != Refused && (rep.Kind != Exhausted || !h.Guessed) {
 		return
 	}
-	if l := learnerOf(rep); h.After == nil && (l != server.Rate || h.Wait == 0 || a.row.byChance()) {
+	if l := learnerOf(rep); h.After == nil && (!rep.Own.Adaptive || h.Wait == 0 || a.row.byChance()) {
 		rep.Chance = a.row.tests(now, rep.Sent, rep.Number, a.sent, l)
 	}
 	if a.row.byChance() {
 		rep.Kind, rep.Wait = ByChance, g.wait(&rep.Reading, now)
 	}
-	if rep.Chance == server.IsChance {
+	switch {
+	case rep.Chance == server.IsChance:
 		a.pace = a.pace.forget(now)
+	case rep.isTried():
+		a.pace.together, a.pace.next = server.Together, now
 	}
 }
+
+// isTried reports whether a refusal begins a trial, so that it holds nothing, and lowers no pace.
+func (r *Report) isTried() bool { return r.Chance == server.IsTried && r.Hints.Wait == 0 }
 
 // learnerOf returns what learns from a refusal.
 func learnerOf(rep *Report) server.Learner {
 	switch {
 	case rep.Hints.Guessed:
 		return server.Guess
-	case rep.Own.Adaptive:
-		return server.Rate
-	case rep.Own.Slots:
+	case rep.Own.Slots && !rep.Own.Adaptive:
 		return server.Slots
+	case rep.Hints.Wait == 0:
+		return server.Rate
 	}
-	return server.Pace
+	return server.Asked
 }
 
 // explains reports whether an empty quota explains a refusal, so that it is no news of a rate that is learned: one that accepted responses
@@ -390,7 +396,7 @@ func (g *Gate) refuse(rep *Report, now meter.Instant) (lifted bool) {
 		r.wait = a.backoff.Asked(r.wait)
 	}
 	switch {
-	case r.kind == ByChance, rep.Own.Adaptive && r.kind == Refused: // of the rate, nothing is learned here
+	case r.kind == ByChance, rep.isTried(), rep.Own.Adaptive && r.kind == Refused: // of the rate, nothing is learned here
 		if r.wait > 0 {
 			a.holdFor(&r, r.wait)
 		}

@@ -30,6 +30,8 @@ const (
 // doubles every two seconds until the next refusal. That rate was too high, and the one that was accepted since is too low, because
 // of the waits. So the next pace is between them, and steady for twenty waits, 30 s at most.
 //
+// While it is tried whether refusals are by chance, each of them lets some requests go at once, and changes nothing else.
+//
 // What was accepted in less than a second is a burst, and no rate, and nothing may have been accepted at all. There the pace begins low,
 // and doubles faster: five times as fast after a lone refusal, which may be by chance, and twice as fast, a second later, after several,
 // which show that the server is full.
@@ -60,6 +62,8 @@ type pace struct {
 	asked  bool          // the server has asked for the last wait
 	spaced bool          // the last request that was refused had been sent evenly, at the client's own limit
 	why    Why           // why it began at that rate
+
+	together int8 // requests that are sent at once next, as a trial whether refusals are by chance
 }
 
 // at returns the rate at an instant. It grows only as long as requests are accepted.
@@ -111,6 +115,11 @@ func (p *pace) take(due, last meter.Instant) {
 	if rest := due - max(last, p.next); rest > paceRest {
 		p.from += rest - paceRest
 	}
+	if p.together > 1 {
+		p.together--
+		return
+	}
+	p.together = 0
 	if !p.over(due) {
 		if r := p.at(due); r <= paceMost {
 			from := due

@@ -45,7 +45,7 @@ func (r *row) known() *closures {
 // tests takes a refusal for the test whether refusals are by chance.
 func (r *row) tests(now, sent meter.Instant, number, last int64, l server.Learner) server.Finding {
 	f := r.known().chance.Refused(now, sent, number, last, l)
-	if f == server.IsChance {
+	if f == server.IsChance || f == server.IsTried {
 		r.asking, r.refusals = false, 0
 	}
 	return f

@@ -28,14 +28,14 @@ const Together = 6
 type Learner uint8
 
 const (
-	Pace  Learner = iota // which ends with the belief: with fewer stretches, many neighbours take each other for chance
+	Asked Learner = iota // is asked to wait, so there can be no trial: with fewer stretches, many neighbours take each other for chance
 	Guess                // may be far too low from the first refusal on, so nothing shows what was refused at a higher rate: it is tested by sending more
 	Rate                 // is tested by a trial
 	Slots                // how many are in flight, which soon are more
 )
 
 // enough returns how many slower stretches are enough.
-func (l Learner) enough() int16 { return [...]int16{Pace: 8, Guess: 1, Rate: 3, Slots: 3}[l] }
+func (l Learner) enough() int16 { return [...]int16{Asked: 8, Guess: 1, Rate: 3, Slots: 3}[l] }
 
 // A Chance tests the belief that a server refuses requests because too many are sent. If it refuses the same share although the client has
 // become slower, in several stretches of time, then refusals seem not to depend on the rate. That is what many neighbours see, too: each of

@@ -42,7 +42,7 @@ func (c *chanceClient) until(f Finding, perSecond, nth int64) int {
 func (c *chanceClient) slower(times int) int { return times * int(c.learner.enough()) * leastRefused }
 
 func TestRefusalsThatStayAsManyAtALowerRateAreByChance(t *testing.T) {
-	for _, l := range []Learner{Pace, Slots} {
+	for _, l := range []Learner{Asked, Slots} {
 		c := &chanceClient{learner: l}
 		assert.Equal(t, NoFinding, c.sends(10, 20, leastRefused))
 		assert.Equal(t, NoFinding, c.sends(5, 20, c.slower(1)-1))
@@ -158,7 +158,7 @@ func TestRefusalsThatArriveOutOfOrder(t *testing.T) {
 func TestRefusalsOfRequestsInFlightAreOneEvent(t *testing.T) {
 	c := new(Chance)
 	for n := range int64(100) {
-		c.Refused(second+n*second/8, n+1, 20*(n+1), 2000, Pace)
+		c.Refused(second+n*second/8, n+1, 20*(n+1), 2000, Asked)
 	}
 	assert.EqualValues(t, 1, c.refused)
 }
