@@ -198,7 +198,7 @@ func (b *body) first() (first bool, release func() bool, more *bodyHints) {
 // follow has the report settle the charges of a request by the headers of its response, and wraps the body if it may contain costs or
 // limits, or if slots are kept until its end. Then the request is in flight until that, and the body has its Grant.
 func (t *Transport) follow(c *call, resp *http.Response, r *limiter.Request, s *sent) {
-	slots, costs := t.settleByHeaders(c.req, resp, r, &s.answer)
+	slots, costs := t.settleByHeaders(c, resp, r, &s.answer)
 	if !slots && costs == 0 && s.more == nil {
 		return
 	}
@@ -223,11 +223,11 @@ func (t *Transport) follow(c *call, resp *http.Response, r *limiter.Request, s *
 
 // settleByHeaders has the report settle the charges of a request by the headers of its response. It reports whether slots are kept
 // until the end of the body, and for how many charges the cost may be in the body.
-func (t *Transport) settleByHeaders(req *http.Request, resp *http.Response, r *limiter.Request, a *limiter.Answer) (slots bool, costs int) {
-	charges := r.Charges()
+func (t *Transport) settleByHeaders(c *call, resp *http.Response, r *limiter.Request, a *limiter.Answer) (slots bool, costs int) {
+	req, charges := c.req, r.Charges()
 	for i := range charges {
-		c := &charges[i]
-		policy := t.limiter.policyOf(c.Limit())
+		of := &charges[i]
+		policy := t.limiter.policyOf(of.Limit())
 		if f := policy.settles; f != nil {
 			if cost, ok := f(req, resp); ok {
 				t.limiter.settleWith(r, i, cost, a)
@@ -235,14 +235,14 @@ func (t *Transport) settleByHeaders(req *http.Request, resp *http.Response, r *l
 			}
 		}
 		switch {
-		case c.Limit().Frees:
-			c.Kept = !policy.untilHeaders && !content.IsEmpty(req, resp)
-			slots = slots || c.Kept
+		case of.Limit().Frees:
+			of.Kept = !policy.untilHeaders && !content.IsEmpty(req, resp)
+			slots = slots || of.Kept
 		case policy.costAt == nil:
 		default:
 			inBody := content.MayHave(req, resp) && content.MayBeJSON(resp.Header)
 			if inBody && content.CodingOf(resp.Header) == content.Plain {
-				c.ByBody = true
+				of.ByBody = true
 				costs++
 				continue
 			}
@@ -254,7 +254,7 @@ func (t *Transport) settleByHeaders(req *http.Request, resp *http.Response, r *l
 			}
 			switch {
 			case inBody:
-				t.unread(req, resp, c.Limit())
+				t.unread(c, resp, of.Limit())
 			case resp.StatusCode < 300 && policy.paths.See(0):
 				t.observer.suspicious(policy)
 			}

@@ -31,7 +31,11 @@ func keyBy(f KeyFunc, req *http.Request) string { return orNoKey(f(req)) }
 // ByHost returns the host of a request, in lower case and without the default port of its scheme: Request.Host, or the host
 // of the URL if that is empty.
 func ByHost(r *http.Request) string {
-	host := strings.TrimSuffix(hostOf(r), ":") // an empty port, which http.NewRequest removes
+	host := hostOf(r)
+	if n := len(host); n > 0 && 'a' <= host[n-1] && host[n-1] <= 'z' { // as most end, and neither a port nor the dot of a root does
+		return lower(host)
+	}
+	host = strings.TrimSuffix(host, ":") // an empty port, which http.NewRequest removes
 	if r.URL != nil && r.URL.Scheme == "https" {
 		host = strings.TrimSuffix(host, ":443")
 	} else {

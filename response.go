@@ -50,7 +50,7 @@ func (t *Transport) send(c *call, r *limiter.Request) (*http.Response, reach, er
 		return t.exchange(c, r, &sent{tracked: true})
 	}
 	resp, far, err := t.forward(c.req, r)
-	if err == nil && (!t.reads(c.req, resp, r.At) || !t.mayHint(c.req, resp)) { // it means nothing to any limit
+	if err == nil && (!t.reads(c, resp, r.At) || !t.mayHint(c, resp)) { // it means nothing to any limit
 		t.takeBack(r)
 		return resp, far, nil
 	}
@@ -76,7 +76,7 @@ func (t *Transport) exchange(c *call, r *limiter.Request, s *sent) (*http.Respon
 		} else {
 			s.resp, s.far, s.err = t.forward(c.req, s.request(r))
 		}
-		s.read = s.err == nil && t.reads(c.req, s.resp, r.At)
+		s.read = s.err == nil && t.reads(c, s.resp, r.At)
 	}
 	t.learn(c, s.request(r), s)
 	done = true
@@ -167,7 +167,7 @@ func (t *Transport) answer(c *call, resp *http.Response, s *sent) {
 		a.Unsent = a.Unsent || !hasBody(req) && t.inner == nil // a nested Transport would have reported that
 	}
 	if a.Hints != nil {
-		a.Traits = traits.Of(req, len(a.Hints.Quotas) > 0 && t.limiter.core.Models(hostOf(req)) == quota.TriesModels)
+		a.Traits = traits.Of(req, len(a.Hints.Quotas) > 0 && t.limiter.core.Models(c.name()) == quota.TriesModels)
 	}
 	if s.more != nil {
 		a.Doubts = s.more.doubts
@@ -212,22 +212,22 @@ func outcomeOfError(ctx context.Context, err error) Outcome {
 
 // reads reports whether a response to a request that was granted then is to be read, because it may have hints or come from an inner
 // Transport.
-func (t *Transport) reads(req *http.Request, resp *http.Response, granted meter.Instant) bool {
+func (t *Transport) reads(c *call, resp *http.Response, granted meter.Instant) bool {
 	switch {
 	case resp == nil:
 		return false
-	case mayBeLocal(req, resp), resp.StatusCode >= 400:
+	case mayBeLocal(c.req, resp), resp.StatusCode >= 400:
 		return true
 	case t.noHints:
 		return false
 	}
-	return (t.sampler.Reads(hostOf(req), granted) || t.limiter.core.HasHints.Load() || t.readsAll) && len(resp.Header) > 0
+	return (t.sampler.Reads(c.host(), granted) || t.limiter.core.HasHints.Load() || t.readsAll) && len(resp.Header) > 0
 }
 
 // mayHint reports whether a response that is read has something to read.
-func (t *Transport) mayHint(req *http.Request, resp *http.Response) bool {
-	return mayBeLocal(req, resp) || !t.noHints && meaningOf(resp.StatusCode).bare != quota.NotBare ||
-		!t.hints.Silent(hostOf(req), resp.StatusCode, resp.Header)
+func (t *Transport) mayHint(c *call, resp *http.Response) bool {
+	return mayBeLocal(c.req, resp) || !t.noHints && meaningOf(resp.StatusCode).bare != quota.NotBare ||
+		!t.hints.Silent(c.host(), resp.StatusCode, resp.Header)
 }
 
 // mayBeLocal reports whether a response may have been made by a Transport, which does so for a copy of the request.
@@ -240,8 +240,7 @@ func (t *Transport) readHints(c *call, resp *http.Response) (*quota.Hints, *body
 	if resp == nil || t.noHints && resp.StatusCode < 400 {
 		return nil, nil
 	}
-	req := c.req
-	host := hostOf(req)
+	req, host := c.req, c.host()
 	if t.hints.Silent(host, resp.StatusCode, resp.Header) {
 		if b := meaningOf(resp.StatusCode).bare; b != quota.NotBare && !t.noHints {
 			return &quota.Hints{Status: resp.StatusCode, Bare: b, Given: t.sampler.Gave(host)}, nil
@@ -251,7 +250,7 @@ func (t *Transport) readHints(c *call, resp *http.Response) (*quota.Hints, *body
 	now, header := time.Now(), content.Decoded(resp.Header)
 	signal := t.hints.Parse(host, resp.StatusCode, header, nil, now)
 	if signal.Limited {
-		t.serverRefused(req.Context(), ByHost(req), resp.StatusCode, signal.Wait.Value)
+		t.serverRefused(req.Context(), c.name(), resp.StatusCode, signal.Wait.Value)
 	}
 	if t.noHints {
 		return nil, nil
@@ -266,7 +265,7 @@ func (t *Transport) readHints(c *call, resp *http.Response) (*quota.Hints, *body
 	}
 	coding := content.CodingOf(resp.Header)
 	if coding == content.Unreadable || streamed && coding != content.Plain {
-		t.unread(req, resp, t.limiter.core.Gate)
+		t.unread(c, resp, t.limiter.core.Gate)
 		return w, nil
 	}
 	w.Final = nil // until the body says why
@@ -277,9 +276,9 @@ func (t *Transport) readHints(c *call, resp *http.Response) (*quota.Hints, *body
 }
 
 // unread counts a response whose body a limit needs and which is compressed. The first time, it logs what helps.
-func (t *Transport) unread(req *http.Request, resp *http.Response, limit *bucket.Limit) {
+func (t *Transport) unread(c *call, resp *http.Response, limit *bucket.Limit) {
 	if t.limiter.core.CountUnread(limit) {
-		t.observer.unread(req.Context(), limit.Name, hostOf(req), strings.Join(resp.Header[content.Encoding], ", "))
+		t.observer.unread(c.req.Context(), limit.Name, c.host(), strings.Join(resp.Header[content.Encoding], ", "))
 	}
 }
 

@@ -223,7 +223,8 @@ func (t *Transport) roundTrip(req *http.Request) (resp *http.Response, far reach
 	return t.turnAway(c.req, err, w.Rejected())
 }
 
-// A call is a request on its way through a Transport, and what is known of it.
+// A call is a request on its way through a Transport, and what is known of it. It is on the stack while the request waits, where 16 bytes more
+// cost each waiter 2 KiB (see TestMemoryOfAWaiter), so what can be derived is a method.
 type call struct {
 	req *http.Request
 	*overrides
@@ -232,6 +233,11 @@ type call struct {
 
 // callOf returns the call of a request that has arrived.
 func callOf(req *http.Request) call { return call{req: req, overrides: overridesOf(req.Context())} }
+
+// host returns the host as the request has it, and name as limits and servers' accounts know it; see [ByHost].
+func (c *call) host() string { return hostOf(c.req) }
+
+func (c *call) name() string { return ByHost(c.req) }
 
 // ended returns why the request has ended; nil: it has not.
 func (c *call) ended() error {
@@ -272,7 +278,7 @@ func (t *Transport) sell(c *call) (asked *limiter.Asked, resp *http.Response, fa
 	var paid limiter.Paid
 	order, ok := limiter.Order{Cost: 1}, false
 	if t.orders || t.isHinted() {
-		ok = t.payOrder(c.req, &order, &paid)
+		ok = t.payOrder(c, &order, &paid)
 	} else {
 		ok = t.limiter.core.Pay(t.price, &paid)
 	}
@@ -285,22 +291,22 @@ func (t *Transport) sell(c *call) (asked *limiter.Asked, resp *http.Response, fa
 		return nil, resp, far, err
 	}
 	resp, err = t.base.RoundTrip(c.req)
-	if err != nil || t.reads(c.req, resp, paid.At) && t.mayHint(c.req, resp) {
+	if err != nil || t.reads(c, resp, paid.At) && t.mayHint(c, resp) {
 		resp, far, err = t.exchangeSold(c, &paid, resp, err, err == nil)
 	}
 	return nil, resp, far, err
 }
 
 // payOrder pays for a request with a key or a cost, or with a gate, if that can be done now. The key of the gate is on the stack only meanwhile.
-func (t *Transport) payOrder(req *http.Request, o *limiter.Order, paid *limiter.Paid) bool {
+func (t *Transport) payOrder(c *call, o *limiter.Order, paid *limiter.Paid) bool {
 	if t.orders {
-		o.Key, o.Cost = t.keyOf(noOverrides, req), min(t.costOf(noOverrides, req), meter.MaxCount)
+		o.Key, o.Cost = t.keyOf(c), min(t.costOf(c), meter.MaxCount)
 	}
 	if !t.isHinted() {
 		return t.limiter.core.PayOrder(t.price, o, nil, paid)
 	}
 	var gate quota.Key
-	t.hostGate(req, &gate)
+	t.hostGate(c, &gate)
 	if o.Key != "" {
 		for i := range t.limiter.own() {
 			gate.Join(i, o.Key)
@@ -321,7 +327,7 @@ func (t *Transport) sendSold(c *call, paid *limiter.Paid) (*http.Response, reach
 	}()
 	resp, err := t.base.RoundTrip(c.req)
 	done = true
-	read := err == nil && t.reads(c.req, resp, paid.At) && t.mayHint(c.req, resp)
+	read := err == nil && t.reads(c, resp, paid.At) && t.mayHint(c, resp)
 	if err != nil || read || t.bodies && resp != nil && !content.IsEmpty(c.req, resp) || paid.IsGated() && !isDone(resp) ||
 		!t.limiter.core.Land(t.price, paid) {
 		return t.exchangeSold(c, paid, resp, err, read)
@@ -406,7 +412,7 @@ func (t *Transport) enter(c *call, r *limiter.Request) (granted, rejected bool, 
 // enterByGate charges a request that passes a gate if it can be sent immediately. The key of the gate is on the stack only meanwhile.
 func (t *Transport) enterByGate(c *call, r *limiter.Request) (granted bool, err error) {
 	var gate quota.Key
-	t.hostGate(c.req, &gate)
+	t.hostGate(c, &gate)
 	t.charge(c, r, &gate)
 	if err = c.ended(); err == nil {
 		granted = t.limiter.core.Now(r, &gate)
@@ -415,9 +421,9 @@ func (t *Transport) enterByGate(c *call, r *limiter.Request) (granted bool, err 
 }
 
 // hostGate sets the key of the gate of a request that need not wait, except the keys of limits.
-func (t *Transport) hostGate(req *http.Request, gate *quota.Key) {
-	gate.Host = ByHost(req)
-	t.kindOf(req, gate, t.limiter.core.Models(gate.Host) == quota.CountsModels)
+func (t *Transport) hostGate(c *call, gate *quota.Key) {
+	gate.Host = c.name()
+	t.kindOf(c.req, gate, t.limiter.core.Models(gate.Host) == quota.CountsModels)
 }
 
 // accountOf returns the account in which a server counts a request in a unit of its own: the host, and the parts of the request by which
@@ -508,31 +514,27 @@ func (t *Transport) charge(c *call, r *limiter.Request, gate *quota.Key) {
 		r.AddPrice(t.price)
 		return
 	}
-	t.chargeEach(c.overrides, c.req, r, gate)
+	t.chargeEach(c, r, gate)
 }
 
 // chargeEach is charge where functions return keys or costs, or the context has some.
-func (t *Transport) chargeEach(o *overrides, req *http.Request, r *limiter.Request, gate *quota.Key) {
-	key, shared := t.keyOf(o, req), t.costOf(o, req)
+func (t *Transport) chargeEach(c *call, r *limiter.Request, gate *quota.Key) {
+	key, shared := t.keyOf(c), t.costOf(c)
 	host, account := "", ""
 	if t.byHost {
-		if gate != nil {
-			host = orNoKey(gate.Host)
-		} else {
-			host = orNoKey(ByHost(req))
-		}
-		account = t.accountOf(req, host, gate)
+		host = orNoKey(c.name())
+		account = t.accountOf(c.req, host, gate)
 	}
 	policies := t.limiter.own()
 	for i := range policies {
 		by, cost := &policies[i], shared
-		if by.priced || o.costs != nil {
-			cost = by.costOf(o, req, shared)
+		if by.priced || c.costs != nil {
+			cost = by.costOf(c, shared)
 		}
 		if cost == 0 && gate == nil {
 			continue
 		}
-		key := by.keyOf(req, key)
+		key := by.keyOf(c.req, key)
 		if cost != 0 {
 			unkeyed := host
 			if by.rule.Unit != "" {
@@ -547,21 +549,21 @@ func (t *Transport) chargeEach(o *overrides, req *http.Request, r *limiter.Reque
 }
 
 // costOf returns the cost of a request in limits without a cost of their own.
-func (t *Transport) costOf(o *overrides, req *http.Request) int64 {
+func (t *Transport) costOf(c *call) int64 {
 	switch {
-	case o.hasCost:
-		return o.cost
+	case c.hasCost:
+		return c.cost
 	case t.cost != nil:
-		return t.cost(req)
+		return t.cost(c.req)
 	}
 	return 1
 }
 
 // gateOf returns the gate of a request that waits.
 func (t *Transport) gateOf(c *call) *quota.Key {
-	g := &quota.Key{Host: ByHost(c.req)}
+	g := &quota.Key{Host: c.name()}
 	t.kindOf(c.req, g, t.limiter.core.Models(g.Host) != quota.NoModels) // the server may be found to count by model while it waits
-	key := t.keyOf(c.overrides, c.req)
+	key := t.keyOf(c)
 	policies := t.limiter.own()
 	for i := range policies {
 		g.Join(i, policies[i].keyOf(c.req, key))
@@ -580,13 +582,13 @@ func (t *Transport) kindOf(req *http.Request, k *quota.Key, withModel bool) {
 }
 
 // costOf returns the cost of a request in a limit.
-func (p *policy) costOf(o *overrides, req *http.Request, shared int64) int64 {
-	if cost, ok := o.costFor(p.rule.Name); ok {
+func (p *policy) costOf(c *call, shared int64) int64 {
+	if cost, ok := c.costFor(p.rule.Name); ok {
 		return cost
 	}
 	switch {
 	case p.cost != nil:
-		return p.cost(req)
+		return p.cost(c.req)
 	case p.priced:
 		return 1 // slot
 	}
@@ -604,14 +606,14 @@ func (p *policy) chargeTo(r *limiter.Request, key, unkeyed string, cost int64) {
 }
 
 // keyOf returns the key of a request in limits without a key of their own; "": it has none.
-func (t *Transport) keyOf(o *overrides, req *http.Request) string {
+func (t *Transport) keyOf(c *call) string {
 	switch {
-	case o.hasKey:
-		return o.key
+	case c.hasKey:
+		return c.key
 	case t.key == nil:
 		return ""
 	}
-	return keyBy(t.key, req)
+	return keyBy(t.key, c.req)
 }
 
 // keyOf returns the key of a request in a limit.
