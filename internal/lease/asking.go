@@ -179,9 +179,24 @@ func (m *Leased) AskAt(now meter.Instant, d Demand) meter.Instant {
 // againFor returns from when on the store may be asked for tokens that are missing. If they come after the instant until which they can be used,
 // time does not help: they come nearer only as fast as the instant does. What other processes give back helps. A request that cannot wait uses
 // them whenever they come.
+//
+// If others had been promised all tokens of a longer time than the request has, they are promised the next ones, too, as soon as these can be
+// promised. Then one of all processes asks for each request, or a few do: each at an instant within the time in which all of them could have
+// one such request.
 func (m *Leased) againFor(missing int64, now, until meter.Instant) meter.Instant {
-	if missing > 0 && until > now && m.promises() && m.local == nil && m.Plan(now, m.have+m.promised(), missing) > until {
+	if missing <= 0 || until <= now || !m.promises() || m.local != nil {
+		return m.again
+	}
+	if m.Plan(now, m.have+m.promised(), missing) > until {
 		return max(m.again, m.RecheckAt())
+	}
+	r, due := &m.latest, missing
+	if m.budget.Kind == store.Pace { // the first token pays
+		due = 1
+	}
+	if r.processes > 1 && r.need > 0 && missing >= r.need && until-now < m.flow(float64(due)-r.left) {
+		all := max(1, m.flow(float64(missing)*float64(r.processes)))
+		return max(m.again, min(m.RecheckAt(), r.sent+m.chance(r.sent, all)))
 	}
 	return m.again
 }

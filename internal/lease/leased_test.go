@@ -335,6 +335,35 @@ func TestARefusalSaysWhenTokensDoNotCome(t *testing.T) {
 	}
 }
 
+// Where others are promised all tokens that come before a deadline, they are promised the next one, too, as soon as it can be. So a few
+// processes ask then, and not all of them.
+func TestFewProcessesAskForWhatOthersArePromised(t *testing.T) {
+	for _, kind := range []store.Kind{store.Bucket, store.Pace} {
+		b := newBench(t, store.Budget{Kind: kind, N: 10, Per: time.Second, Burst: 10})
+		sent, within := b.now, time.Second
+		d := waitingOf(10, 1)
+		d.Until = sent + int64(within)
+		asked := b.Ask(sent, d)
+		b.Booked(sent, sent, asked, store.LeasedPart{Left: -10, Wait: 500 * time.Millisecond, Processes: 8})
+		missing := int64(10)
+		if kind == store.Pace {
+			missing = 1 // the first token pays
+		}
+		depth := b.flow(float64(missing) + 10)
+		d.Until = sent + depth + second/2 // of the next request
+		now := d.Until - depth
+		b.instant("with as much time as others are promised", b.AskAt(now, d), now)
+		now++
+		at := sent + b.chance(sent, b.flow(8*10))
+		b.instant("with less", b.AskAt(now, d), max(now, at, sent+second/2))
+		d.Until = now
+		b.instant("for one that cannot wait", b.AskAt(now, d), now)
+		b.latest.processes = 1
+		d.Until = sent + depth + second/2
+		b.instant("for a process that is alone", b.AskAt(now, d), now)
+	}
+}
+
 func TestNextTokensAreAskedForBeforeTheLastIsDue(t *testing.T) {
 	b := newBench(t, bucket(100, time.Second, 1))
 	b.trip = ms
