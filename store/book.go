@@ -81,7 +81,7 @@ func (b *Book) lease(now, ns int64, parts []Part) Lease {
 		if err != nil {
 			return Lease{Err: err}
 		}
-		c.ns = ns
+		c.ns, c.Queue = ns, c.Queue && len(parts) == 1
 		calls[i] = c
 	}
 	leased, refused := make([]LeasedPart, len(parts)), false
@@ -93,6 +93,9 @@ func (b *Book) lease(now, ns int64, parts []Part) Lease {
 		hold := s.held(now)
 		wait := max(hold, s.short(c, now))
 		leased[i].Hold, leased[i].Wait = micros(hold), micros(wait)
+		if c.Queue && wait > 0 && hold == 0 {
+			leased[i].Turn = micros(turn(s, c, now))
+		}
 		refused = refused || wait > 0
 	}
 	if !refused && len(parts) > 0 {

@@ -1,16 +1,60 @@
 package store
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 const (
 	exactEvents = 128 // a sliding window with fewer leases is exact
 	slices64    = 64  // with more, leases in the same 64th of the period are joined
 )
 
+const mostTurn = int64(mostAhead / time.Microsecond)
+
+// A queue counts the tokens that asks with Queue wait for, until these come in. It reserves nothing.
+type queue struct{ waits int64 }
+
+// enter has an ask wait for its turn, which is that many periods and a rest away, unless that is too long. It returns how long that is.
+func (q *queue) enter(c *Call, periods, rest int64) int64 {
+	turn := min(mulSat(periods, c.Per), mostTurn) + rest
+	if turn <= c.Ticks && q.waits+c.Need <= mostUnits && !c.Queued {
+		q.waits += c.Need
+	}
+	return turn
+}
+
+// ahead returns how many tokens an ask has to let others have.
+func (q *queue) ahead(c *Call) int64 {
+	if c.Queued {
+		return max(0, q.waits-c.Need)
+	}
+	return q.waits
+}
+
+// came records that tokens have come in.
+func (q *queue) came(tokens int64) { q.waits = max(0, q.waits-tokens) }
+
+// turn has an ask that lacks tokens enter the queue of a window, and returns how long to wait for its turn; 0: unknown.
+func turn(s state, c *Call, now int64) int64 {
+	switch s := s.(type) {
+	case *slidingState:
+		missing := s.ahead(c) + c.Need - (c.N - s.used)
+		again := (missing - 1) / max(1, s.used) // what is used when it comes in does so again after a period
+		return s.enter(c, again, s.until(missing-again*s.used, now))
+	case *fixedState:
+		if c.Kind == Fixed {
+			return s.enter(c, (s.ahead(c)+c.Need-1)/c.N, s.ends-now)
+		}
+	}
+	return 0
+}
+
 // A slidingState is a log of leases. When it has exactEvents entries, those of the same 64th of the period are joined; they
 // expire with the last of them.
 type slidingState struct {
 	header
+	queue
 	log  []event // in order of time
 	used int64
 }
@@ -30,6 +74,7 @@ func (s *slidingState) advance(c *Call, now int64) {
 	expired := 0
 	for expired < len(s.log) && s.log[expired].at+s.per <= now {
 		s.used -= s.log[expired].count
+		s.came(s.log[expired].count)
 		expired++
 	}
 	s.log = slices.Delete(s.log, 0, expired)
@@ -50,6 +95,7 @@ func (s *slidingState) giveBack(leased, tokens, now int64) {
 			tokens = min(tokens, e.count)
 			e.count -= tokens
 			s.used -= tokens
+			s.came(tokens)
 			return
 		}
 	}
@@ -127,6 +173,7 @@ func (s *slidingState) expires() int64 {
 // A fixedState counts the tokens of the window in which the last ask was, of a Fixed limit or a Calendar.
 type fixedState struct {
 	header
+	queue
 	used, at int64 // at: the last use
 	ends     int64
 }
@@ -141,6 +188,9 @@ func (s *fixedState) advance(c *Call, now int64) {
 	if c.Kind == Calendar && c.differs && now < s.ends { // the window is that of the rule that counts
 		begins, ends = s.at, s.ends
 	}
+	if ends > s.ends && s.waits > 0 {
+		s.came(mulSat(c.N, max(1, (ends-s.ends)/c.Per)))
+	}
 	s.ends = ends
 	if s.at < begins {
 		s.used, s.at = 0, now
@@ -148,6 +198,7 @@ func (s *fixedState) advance(c *Call, now int64) {
 	for _, r := range c.Back {
 		if r.Lease >= begins {
 			s.used = max(0, s.used-r.Tokens)
+			s.came(r.Tokens)
 		}
 	}
 	if owe := min(c.Owe, 2*c.N-s.used); owe > 0 {

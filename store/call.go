@@ -14,11 +14,12 @@ type Call struct {
 	Windows [4]int64 // when those of a Calendar begin
 
 	Need, Due, Want, Ahead int64 // Due: the number of tokens of Need that must be due within Ticks
-	Horizon, Ticks         int64 // Horizon: how many units may be promised
+	Horizon, Ticks         int64 // Horizon: how many units may be promised; Ticks: of a window, Within
 	Owe, Hold, Since, Held int64 // Hold: -1 ends it
 	Holder                 string
 	Back                   []Return
 	Replace, Whole         bool
+	Queue, Queued          bool
 
 	ns      int64 // the call came so much later than the whole µs at which it is decided
 	differs bool  // Units are those of a stricter rule
@@ -43,7 +44,7 @@ func NewCall(p *Part) (Call, error) {
 	if err := b.check(); err != nil {
 		return Call{}, fmt.Errorf("%w: limit %q: %w", ErrSetup, b.Limit, err)
 	}
-	c := Call{Kind: b.Kind, Need: p.Need, Due: p.Need, Holder: p.Holder, Replace: p.Replace, Whole: p.Whole}
+	c := Call{Kind: b.Kind, Need: p.Need, Due: p.Need, Holder: p.Holder, Replace: p.Replace, Whole: p.Whole, Queue: p.Queue, Queued: p.Queued}
 	most, count := b.Most(), int64(mostUnits) // most: the bound of Need; count: the bound of every other number of tokens
 	switch b.Kind {
 	case Bucket, Pace:
@@ -62,6 +63,7 @@ func NewCall(p *Part) (Call, error) {
 	case Sliding, Fixed, Calendar:
 		c.N, c.Tick = most, 1
 		c.Per, c.Origin = b.windows()
+		c.Ticks = span(p.Within, mostAhead)
 		if b.Kind == Calendar {
 			for i, begins := range b.Windows {
 				if i > 0 && !begins.After(b.Windows[i-1]) {

@@ -31,6 +31,7 @@ type saved struct {
 	Log       [][2]int64      `json:"log,omitzero"`
 	Used      int64           `json:"used,omitzero"`
 	Ends      int64           `json:"ends,omitzero"`
+	Waits     int64           `json:"waits,omitzero"` // the release before drops it
 	Earliest  int64           `json:"earliest,omitzero"`
 	Closed    int64           `json:"closed,omitzero"`
 	Holders   map[string]held `json:"holders,omitzero"`
@@ -129,6 +130,7 @@ func numbers(peaks []peak) (all [][2]int64) {
 
 func (s *slidingState) save(v *saved) {
 	s.header.save(v)
+	v.Waits = s.waits
 	for _, e := range s.log {
 		v.Log = append(v.Log, [2]int64{e.at, e.count})
 	}
@@ -136,7 +138,7 @@ func (s *slidingState) save(v *saved) {
 
 func (s *fixedState) save(v *saved) {
 	s.header.save(v)
-	v.Used, v.At, v.Ends = s.used, s.at, s.ends
+	v.Used, v.At, v.Ends, v.Waits = s.used, s.at, s.ends, s.waits
 }
 
 func (s *slotsState) save(v *saved) {
@@ -175,7 +177,10 @@ func (v *saved) state(kind Kind) (state, error) {
 		}
 		return s, nil
 	case Sliding:
-		s := &slidingState{header: h}
+		if !isCount(v.Waits) {
+			return nil, fmt.Errorf("requests wait for %d tokens", v.Waits)
+		}
+		s := &slidingState{header: h, queue: queue{v.Waits}}
 		for i, e := range v.Log {
 			if i > 0 && e[0] < v.Log[i-1][0] || !isCount(e[1]) || !isCount(s.used+e[1]) {
 				return nil, fmt.Errorf("its log has %d tokens at %d", e[1], e[0])
@@ -185,10 +190,10 @@ func (v *saved) state(kind Kind) (state, error) {
 		}
 		return s, nil
 	case Fixed, Calendar:
-		if !isCount(v.Used) {
-			return nil, fmt.Errorf("it has %d tokens used", v.Used)
+		if !isCount(v.Used) || !isCount(v.Waits) {
+			return nil, fmt.Errorf("it has %d tokens used, and requests wait for %d", v.Used, v.Waits)
 		}
-		return &fixedState{header: h, used: v.Used, at: v.At, ends: v.Ends}, nil
+		return &fixedState{header: h, queue: queue{v.Waits}, used: v.Used, at: v.At, ends: v.Ends}, nil
 	case Slots:
 		s := &slotsState{ruling: ruled, holders: make(map[string]holding, len(v.Holders)), hold: v.Hold, earliest: v.Earliest, closed: v.Closed}
 		for name, of := range v.Holders {

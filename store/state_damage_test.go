@@ -144,6 +144,8 @@ func TestNumbersThatCannotBeAreNamed(t *testing.T) {
 		{Sliding, `{"v":1,"rule":[1,5,10,0],"log":[[2,2],[1,1]]}`, "its log has 1 tokens at 1"},
 		{Sliding, `{"v":1,"rule":[1,5,10,0],"log":[[1,4503599627370496],[2,1]]}`, "its log has 1 tokens at 2"},
 		{Fixed, `{"v":1,"rule":[1,5,10,0],"used":-1}`, "-1 tokens used"},
+		{Fixed, `{"v":1,"rule":[1,5,10,0],"waits":-1}`, "requests wait for -1"},
+		{Sliding, `{"v":1,"rule":[1,5,10,0],"waits":-1}`, "requests wait for -1 tokens"},
 		{Calendar, `{"v":1,"rule":[1,5,10,0],"used":9223372036854775807}`, "9223372036854775807 tokens used"},
 		{Slots, `{"v":1,"rule":[1,5,1,0],"holders":{"me":[-1,0,9]}}`, `holder "me" has -1 slots and waits for 0`},
 		{Slots, `{"v":1,"rule":[1,5,1,0],"holders":{"me":[1,-2,9]}}`, `holder "me" has 1 slots and waits for -2`},

@@ -129,6 +129,8 @@ const (
 	withExtras = 2
 	replaces   = 4
 	whole      = 8
+	queues     = 16
+	queued     = 32
 )
 
 // add appends an ask, in the format that asks.lua reads.
@@ -152,6 +154,12 @@ func (c *call) add(ask int, parts []store.Call) {
 		}
 		if p.Whole {
 			what += whole
+		}
+		if p.Queue {
+			what += queues
+		}
+		if p.Queued {
+			what += queued
 		}
 		c.number(what, p.Need, p.Due, p.Want, p.Ahead, p.Ticks, p.Since)
 		if what&withBudget != 0 {
@@ -250,6 +258,7 @@ const (
 	longReply  = 10 * 8
 	ruleReply  = 3 * 8 // what follows if another rule counts
 	overReply  = 8     // what follows if slots are over
+	turnReply  = 8     // what follows if an ask waits for its turn
 )
 
 // readPart reads a part from the begin of a response, as respond in head.lua writes it. It returns its size in bytes.
@@ -284,6 +293,13 @@ func readPart(s string, p *store.LeasedPart) (size int, ok bool) {
 		}
 		p.Over = at(size / 8)
 		size += overReply
+	}
+	if flags&8 != 0 {
+		if len(s) < size+turnReply {
+			return 0, false
+		}
+		p.Turn = micros(at(size / 8))
+		size += turnReply
 	}
 	return size, true
 }

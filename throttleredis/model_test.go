@@ -59,8 +59,8 @@ func TestScriptDecidesAsTheBook(t *testing.T) { // slow: 40,000 calls of a Redis
 			for range asks {
 				m.step()
 			}
-			if m.granted < asks/10 || m.refused < asks/10 || m.returned < asks/100 || m.over < 10 {
-				t.Errorf("the run says little: %d granted, %d refused, %d returned, %d over", m.granted, m.refused, m.returned, m.over)
+			if m.granted < asks/10 || m.refused < asks/10 || m.returned < asks/100 || m.over < 10 || m.turns < asks/100 {
+				t.Errorf("the run says little: %d granted, %d refused, %d returned, %d over, %d turns", m.granted, m.refused, m.returned, m.over, m.turns)
 			}
 		})
 	}
@@ -140,6 +140,34 @@ func TestADebtOutlastsTheReleaseBefore(t *testing.T) {
 	}
 }
 
+// TestTheReleaseBeforeForgetsAQueue has the release before decide about a window for which asks wait. It drops their turns, and keeps the rest.
+func TestTheReleaseBeforeForgetsAQueue(t *testing.T) {
+	m := newModel(t, start(t).client(t), 1)
+	now, before := m.store.scripts, modelScripts(t, os.DirFS("testdata/previous"))
+	for _, b := range []store.Budget{{Kind: store.Sliding, Limit: "l", N: 2, Per: time.Minute}, {Kind: store.Fixed, Limit: "l", N: 2, Per: time.Minute, Start: time.UnixMicro(m.now)}} {
+		m.store.scripts = now
+		queue := store.Part{Need: 2, Within: time.Hour, Queue: true}
+		lease := m.askOne(b, queue)
+		for i := range 3 {
+			if got := m.askOne(b, queue); got.Turn != time.Duration(i+1)*time.Minute {
+				t.Errorf("%s: turn %d is in %v", b.Kind, i, got.Turn)
+			}
+		}
+		m.store.scripts = before
+		if got := m.askOne(b, store.Part{Need: 1}); got.Tokens != 0 || got.Left != 0 || got.Wait != time.Minute {
+			t.Errorf("%s: the release before: %+v", b.Kind, got)
+		}
+		m.store.scripts = now
+		if got := m.askOne(b, queue); got.Left != 0 || got.Turn != time.Minute {
+			t.Errorf("%s: after it: %+v", b.Kind, got)
+		}
+		m.store.scripts = before
+		if got := m.askOne(b, store.Part{Back: []store.Return{{Tokens: 2, Lease: lease.ID}}}); got.Left != 2 {
+			t.Errorf("%s: two tokens come back: %+v", b.Kind, got)
+		}
+	}
+}
+
 // askOne asks the scripts alone.
 func (m *model) askOne(b store.Budget, p store.Part) store.LeasedPart {
 	m.Helper()
@@ -166,7 +194,7 @@ type model struct {
 	had     map[string][]store.Return // by key of Redis
 	has     map[string]int64          // slots, by key and holder
 
-	granted, refused, returned, over int
+	granted, refused, returned, over, turns int
 }
 
 func newModel(t *testing.T, c *redis.Client, seed uint64) *model {
@@ -273,7 +301,8 @@ func (m *model) part(b store.Budget) store.Part {
 		p.Budget.Windows = m.windows(b.Per)
 	}
 	p.Replace = m.IntN(100) == 0
-	p.Whole = m.before == nil && m.IntN(4) == 0 // the processes of that release do not send it
+	p.Whole = m.before == nil && m.IntN(4) == 0 // the processes of that release send neither
+	p.Queue, p.Queued = m.before == nil && p.Since%2 == 0, m.before == nil && p.Since%9 == 0
 	if m.IntN(10) == 0 {
 		p.Need = min(most, p.Need*p.Need*p.Need)
 		p.Want = m.Int64N(1 << 40)
@@ -369,6 +398,9 @@ func (m *model) compare(asks []store.Ask) {
 			if part := &asks[i].Parts[k]; part.Holder != "" {
 				m.has[part.Budget.Key+part.Holder] = part.Held + p.Tokens
 				m.over += int(p.Over)
+			}
+			if p.Turn > 0 {
+				m.turns++
 			}
 			if p.Tokens == 0 {
 				m.refused++

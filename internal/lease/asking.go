@@ -150,7 +150,7 @@ func (m *Leased) AskAt(now meter.Instant, d Demand) meter.Instant {
 	total := m.have + m.promised()
 	switch {
 	case d.First > total:
-		at = min(at, m.againFor(d.First-total, now, d.Until))
+		at = min(at, m.againFor(d.First-total, now, d.Until), m.recheckFor(m.myTurn))
 	case d.All > total: // the tokens of the first request are available or promised
 		at = min(at, max(m.againFor(d.Next-total, now, d.Until), m.dueAt(total-m.have)-int64(m.lead)))
 	case m.drawn > 0 && m.Low():
@@ -158,9 +158,7 @@ func (m *Leased) AskAt(now meter.Instant, d Demand) meter.Instant {
 	}
 	if d.First <= total && m.far(d.First) {
 		due := m.dueAt(d.First - m.have)
-		if again := meter.AddInstant(m.asked, max(int64(m.recheck()), mulSat(recheckGrows, max(0, m.asked-m.got)))); due-again > int64(recheckAfter) {
-			at = min(at, again)
-		}
+		at = min(at, m.recheckFor(due))
 		if last := due - int64(m.lead); last > m.asked && due-m.asked > 2*int64(recheckAfter) { // others may have set a hold
 			at = min(at, last)
 		}
@@ -184,21 +182,26 @@ func (m *Leased) AskAt(now meter.Instant, d Demand) meter.Instant {
 // promised. Then one of all processes asks for each request, or a few do: each at an instant within the time in which all of them could have
 // one such request.
 func (m *Leased) againFor(missing int64, now, until meter.Instant) meter.Instant {
-	if missing <= 0 || until <= now || !m.promises() || m.local != nil {
+	if missing <= 0 || until <= now || m.local != nil {
 		return m.again
 	}
-	if m.Plan(now, m.have+m.promised(), missing) > until {
+	if m.promises() && m.Plan(now, m.have+m.promised(), missing) > until {
 		return max(m.again, m.RecheckAt())
 	}
-	r, due := &m.latest, missing
-	if m.budget.Kind == store.Pace { // the first token pays
-		due = 1
-	}
-	if r.processes > 1 && r.need > 0 && missing >= r.need && until-now < m.flow(float64(due)-r.left) {
+	if r := &m.latest; r.processes > 1 && r.need > 0 && missing >= r.need && until-now < r.depth {
 		all := max(1, m.flow(float64(missing)*float64(r.processes)))
 		return max(m.again, min(m.RecheckAt(), r.sent+m.chance(r.sent, all)))
 	}
 	return m.again
+}
+
+// recheckFor returns when to ask whether others gave back what is promised, or announced, for an instant; meter.Never: not before that.
+func (m *Leased) recheckFor(due meter.Instant) meter.Instant {
+	again := meter.AddInstant(m.asked, max(int64(m.recheck()), mulSat(recheckGrows, max(0, m.asked-m.got))))
+	if due-again > int64(recheckAfter) {
+		return again
+	}
+	return meter.Never
 }
 
 // RecheckAt implements [Meter].
@@ -370,9 +373,17 @@ func (m *Leased) Ask(now meter.Instant, d Demand) store.Part {
 	if d.Until > now {
 		p.Within = time.Duration(d.Until - now)
 	}
-	if !p.Whole { // else it is within the portion
+	switch queues := m.queues(d.First); {
+	case now < m.myTurn && now < m.again: // it reports something, or asks whether others gave tokens back
+		p.Need, p.Want, p.Ahead = 0, 0, 0
+	case p.Need > 0 && queues && (m.line || !m.mute && m.latest.left < float64(p.Need)):
+		p.Want, p.Ahead = p.Need, 0
+		p.Queue = m.myTurn == 0
+	case !p.Whole: // else it is within the portion
 		m.limitToTurn(&p, now)
+		p.Queue = p.Need > 0 && queues && m.myTurn == 0
 	}
+	p.Queued = p.Queue && m.unsure
 	if m.budget.Kind == store.Calendar {
 		for i, begins := range m.config.Windows.Around(now) {
 			p.Budget.Windows[i] = time.Unix(0, begins)
@@ -380,7 +391,7 @@ func (m *Leased) Ask(now meter.Instant, d Demand) store.Part {
 	}
 	p.Hold = m.holds.ask(now)
 	p.Replace, m.replaced, m.replace = m.replace, m.replace, false
-	m.under, m.asked, m.drawn = true, now, 0
+	m.under, m.asked, m.drawn, m.enters = true, now, 0, p.Queue
 	m.back, m.owe, m.owed, m.since = nil, 0, m.owe, meter.Never
 	if m.holds.unknown() {
 		m.tell(now - tellAfter)
@@ -494,8 +505,8 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 	}
 	m.open(sent, now, &p)
 	m.latest = response{known: true, sent: sent, left: p.Left, processes: m.count(now, max(1, p.Processes))}
-	if p.Tokens < asked.Need && m.promises() && p.Wait > 0 && p.Hold == 0 {
-		m.latest.need, m.latest.after = asked.Need, meter.AddInstant(sent, int64(max(asked.Within, asked.Horizon)))
+	if p.Tokens < asked.Need && p.Wait > 0 && p.Hold == 0 {
+		m.refused(sent, &asked, &p)
 	}
 	m.alone = alone{}
 	m.schedule()
@@ -519,6 +530,7 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 		m.latest.ends = meter.AddInstant(sent, int64(p.Wait))
 	}
 	m.endTurn(sent, now, &asked, p)
+	m.queue(now, &asked, &p)
 	switch {
 	case p.Tokens > 0 && void <= now && m.fixed():
 		m.again = max(now, m.latest.ends) // the window has ended, or ends in this µs
@@ -541,6 +553,23 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 	m.yield(now)
 	if m.leaves {
 		m.Leave(now)
+	}
+}
+
+// refused records that tokens could not be promised, or announced, in time.
+func (m *Leased) refused(sent meter.Instant, asked *store.Part, p *store.LeasedPart) {
+	r, due := &m.latest, asked.Need
+	switch m.budget.Kind {
+	case store.Pace:
+		due = 1 // the first token pays
+		fallthrough
+	case store.Bucket:
+		r.need, r.after = asked.Need, meter.AddInstant(sent, int64(max(asked.Within, asked.Horizon)))
+		r.depth = m.flow(float64(due) - p.Left)
+	default:
+		if p.Turn > asked.Within {
+			r.need, r.depth = asked.Need, int64(p.Turn)
+		}
 	}
 }
 
@@ -633,7 +662,7 @@ func (m *Leased) keptFrom(now meter.Instant) meter.Instant {
 // them. Its debt and its hold are sent again. Tokens are asked for from again on.
 func (m *Leased) Failed(now, again meter.Instant) {
 	m.under = false
-	m.again = again
+	m.again, m.unsure = again, m.unsure || m.enters
 	m.replace = m.replace || m.replaced
 	if m.holds.failed(now) {
 		m.tell(now)

@@ -18,7 +18,7 @@ import (
 // Check returns an error if no store that decides by the rules of a [store.Book] can have sent p in response to asked.
 func Check(p *store.LeasedPart, asked *store.Part) error {
 	most := meter.AddCount(max(0, asked.Need, asked.Want), max(0, asked.Ahead))
-	if p.Tokens < 0 || p.Tokens > most || p.AtOnce < 0 || p.AtOnce > p.Tokens || min(p.Next, p.Until, p.Wait, p.Hold) < 0 || p.Over < 0 || p.Over > asked.Held || math.IsNaN(p.Left) {
+	if p.Tokens < 0 || p.Tokens > most || p.AtOnce < 0 || p.AtOnce > p.Tokens || min(p.Next, p.Until, p.Wait, p.Turn, p.Hold) < 0 || p.Over < 0 || p.Over > asked.Held || math.IsNaN(p.Left) {
 		return fmt.Errorf("%w: limit %q: no response to an ask for %d tokens can be %+v", store.ErrSetup, asked.Budget.Limit, most, *p)
 	}
 	return nil

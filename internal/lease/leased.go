@@ -75,8 +75,9 @@ type response struct {
 	left  float64
 	ends  meter.Instant // of a Fixed window or a Calendar: its end; of a Sliding one: when tokens come in, if none were left
 
-	need  int64 // of a Bucket or a Pace: as many tokens could not be promised until after; 0: no number, or more came in since
-	after meter.Instant
+	need  int64         // as many tokens could not be promised, or announced, until after; 0: no number, or more came in since
+	after meter.Instant // of a Bucket or a Pace
+	depth int64         // the tokens of this time were promised, or announced, to others
 
 	processes int // how many use the budget; 0: unknown
 }

@@ -16,6 +16,13 @@ type turns struct {
 	part   int64         // the latest part
 	opened meter.Instant // of a Sliding window: see open
 
+	myTurn meter.Instant // when the window has tokens for the next request, see queue; 0: unknown
+	queued int64         // how many that are
+	line   bool          // the requests of the process take turns with those of others
+	mute   bool          // a request got no turn: the store has no queue, or the ask had other parts
+	enters bool          // the latest ask was to enter the queue
+	unsure bool          // the latest one that was to had no response
+
 	most   int           // processes that the store counted, the largest number while shares count
 	mostAt meter.Instant // when it did
 }
@@ -48,6 +55,46 @@ func (m *Leased) count(now meter.Instant, processes int) int {
 // competes reports whether the budget is a window that other processes use as well.
 func (m *Leased) competes() bool {
 	return (m.budget.Kind == store.Sliding || m.fixed()) && m.latest.processes > 1
+}
+
+// queues reports whether requests of a cost enter the queue of the store, one by one: where the window has tokens for fewer of them than there
+// are processes. By shares alone, all processes would ask for each token that comes in, and one would get it.
+func (m *Leased) queues(cost int64) bool {
+	few := m.competes() && m.budget.Kind != store.Calendar && m.rate.N < mulSat(cost, int64(m.latest.processes))
+	return m.line || few
+}
+
+// queue sets from a response when it is the turn of the process. Until then, nothing changes for it, unless others give tokens back.
+func (m *Leased) queue(now meter.Instant, asked *store.Part, p *store.LeasedPart) {
+	m.unsure = m.unsure && !asked.Queue
+	switch {
+	case p.Tokens > 0:
+		m.myTurn, m.line = 0, m.myTurn > 0
+	case p.Left < float64(m.queued) && (asked.Need == 0 || now < m.myTurn): // it still waits
+	case asked.Queue && p.Hold == 0:
+		m.line, m.mute = p.Turn > 0, p.Turn == 0
+		if m.line && p.Turn <= asked.Within {
+			m.queued = asked.Need
+			m.turnIn(now, p.Turn)
+		}
+	case m.myTurn > 0 && asked.Need > 0 && p.Hold == 0 && p.Wait <= m.trip: // the ask came too early
+		m.turnIn(now, p.Wait)
+	case m.myTurn > 0: // others were faster, or gave tokens back
+		m.myTurn, m.again = 0, now
+	}
+	if now < m.myTurn {
+		m.again = m.myTurn
+	}
+}
+
+// turnIn has the turn of the process come after a time.
+func (m *Leased) turnIn(now meter.Instant, wait time.Duration) {
+	m.myTurn = meter.AddInstant(now, int64(wait))
+	if m.fixed() {
+		m.myTurn += m.chance(m.latest.ends/spreadOver, spreadOver) // see ends
+	} else {
+		m.myTurn = max(now+1, m.myTurn-int64(m.least)) // see Booked
+	}
 }
 
 // share returns the even share of a process.
@@ -88,7 +135,7 @@ func (m *Leased) allowed(now int64) (most int64, beyond bool) {
 	switch {
 	case m.promises():
 		return m.portion(now), false
-	case !m.competes():
+	case !m.competes(), m.line:
 		return meter.MaxCount, false
 	}
 	mine := m.inPeriod(now)

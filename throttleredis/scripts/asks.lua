@@ -1,7 +1,7 @@
 -- The asks. ARGV[1] has doubles: notAfter, nonce (whether there is one), and asks (their number). For each ask the number of its
 -- parts, and for each part
 --   what (the sum of 1 if a budget follows, 2 if extras do, 4 if its rule replaces the one that counts, 8 if need or
---   want is granted and nothing between),
+--   want is granted and nothing between, 16 if it enters the queue of a window, 32 if it may have done so),
 --   need, due, want, ahead, ticks, since;
 --   a budget: kind, tick, n, per, full, initial, owed, origin, horizon, and of a calendar when four windows in a row begin;
 --     without it, the part has that of the one before;
@@ -66,8 +66,8 @@ for i = 1, asks do
     end
     parts[k] = {
       budget = budget, need = need, due = due, want = want, ahead = ahead, ticks = ticks, since = since, replaces = what % 8 >= 4,
-      whole = what >= 8,
-      differs = false, over = 0, owe = owe, hold = hold, held = held, holder = holder, back = back,
+      whole = what % 16 >= 8, queue = what % 32 >= 16 and count == 1, queued = what >= 32,
+      differs = false, over = 0, turn = 0, owe = owe, hold = hold, held = held, holder = holder, back = back,
     }
   end
   local ok, response = pcall(decide, parts, first)

@@ -3,7 +3,8 @@
 --   used   the tokens of that window
 --   at     when one was last used
 --   ends   when it ends
-local STATE = '<Bdddddddddddd'
+--   waits  the tokens that asks wait for, if there are any; the release before drops it
+local STATE, LENGTH = '<Bdddddddddddd', 97
 
 local function windowOf(s, w, origin)
   local begins = 0
@@ -25,31 +26,36 @@ end
 local function readFixed(key, p)
   local b, value = p.budget, call('GET', key)
   local format, seen, busy, before, hold, confirmed, tick, n, per, full = FORMAT, now, 0, 0, 0, now, b.tick, b.n, b.per, b.full
-  local used, at, ends = 0, now, 0
+  local used, at, ended, waits = 0, now, 0, 0
   if value then
-    format, seen, busy, before, hold, confirmed, tick, n, per, full, used, at, ends = unpack(STATE, value)
+    format, seen, busy, before, hold, confirmed, tick, n, per, full, used, at, ended = unpack(STATE, value)
     if format ~= FORMAT then error({ key = key, format = format }) end
+    if #value > LENGTH then waits = unpack('<d', value, LENGTH + 1) end
   end
   busy, before, hold = visit(p, seen, busy, before, hold)
   local s = {
     busy = busy, before = before, hold = hold, confirmed = confirmed, tick = tick, n = n, per = per, full = full,
-    used = used, at = min(at, now), ends = ends, wait = 0, can = 0, there = 0, -- if the clock went back, no time has passed
+    used = used, at = min(at, now), ends = ended, waits = waits, wait = 0, can = 0, there = 0, -- if the clock went back, no time has passed
   }
   if govern(s, p) then s.n, s.per = b.n, b.per end
   local begins, ends = windowOf(s, b.windows, b.origin)
   if b.windows and p.differs and now < s.ends then -- the window is that of the rule that counts
     begins, ends = s.at, s.ends
   end
+  if ends > ended then s.waits = max(0, s.waits - s.n * max(1, floor((ends - ended) / s.per))) end
   s.ends = ends
   if s.at < begins then s.used, s.at = 0, now end
   for i = 1, #p.back, 16 do
     local tokens, leased = unpack('<dd', p.back, i)
-    if leased >= begins then s.used = max(0, s.used - tokens) end
+    if leased >= begins then s.used, s.waits = max(0, s.used - tokens), max(0, s.waits - tokens) end
   end
   local more = min(p.owe, 2 * s.n - s.used)
   if more > 0 then s.used, s.at = s.used + more, now end
   s.wait = max(0, s.hold - now)
   if p.need > max(0, s.n - s.used) then s.wait = max(s.wait, s.ends - now) end
+  if p.queue and not b.windows and s.wait > 0 and s.hold <= now then
+    enter(s, p, floor((ahead(s, p) + p.need - 1) / s.n), s.ends - now)
+  end
   s.can = s.n - s.used
   s.there = s.can
   return s
@@ -62,6 +68,7 @@ local function writeFixed(key, s, p, tokens)
     id, till = now, s.ends - now
   end
   local state = pack(STATE, FORMAT, now, s.busy, s.before, s.hold, s.confirmed, s.tick, s.n, s.per, s.full, s.used, s.at, s.ends)
+  if s.waits > 0 then state = state .. pack('<d', s.waits) end
   call('SET', key, state, 'PX', max(1, ceil((max(s.ends, s.hold) + LINGER - now) / 1000)))
   return respond(p, s, id, tokens, tokens, 0, till, s.n - s.used)
 end

@@ -76,15 +76,25 @@ local function govern(s, p)
   return false
 end
 
+-- Returns how many tokens an ask has to let others in the queue of a window have.
+local function ahead(s, p) return p.queued and max(0, s.waits - p.need) or s.waits end
+
+-- Has an ask wait for its turn in the queue of a window, which is that many periods and a rest away, unless that is too long.
+local function enter(s, p, periods, rest)
+  p.turn = min(periods * p.budget.per, 31536000000000) + rest
+  if p.turn <= p.ticks and s.waits + p.need <= MOST and not p.queued then s.waits = s.waits + p.need end
+end
+
 -- A response has these doubles: flags, processes, id, tokens, atOnce, left, and if one of them is not 0: next, until, wait, hold.
 -- The flags are 1 if these follow, plus 2 if another rule counts, whose tick, n and per follow, plus 4 if slots are over, whose number
--- follows. Flags of -1 are followed by the length of an error and its text.
+-- follows, plus 8 if the turn of an ask follows. Flags of -1 are followed by the length of an error and its text.
 local function respond(p, s, id, tokens, atOnce, next, till, left)
   local flags, hold, wait = p.differs and 2 or 0, s.hold > now and s.hold - now or 0, s.wait
   local processes = s.holders or floor((floor(s.before * (EPOCH - inEpoch) / EPOCH) + s.busy + EPOCH / 2) / EPOCH)
   processes = max(1, processes)
   local rule = p.differs and pack('<ddd', s.tick, s.n, s.per) or ''
   if p.over > 0 then flags, rule = flags + 4, rule .. pack('<d', p.over) end
+  if p.turn > 0 then flags, rule = flags + 8, rule .. pack('<d', p.turn) end
   if next == 0 and till == 0 and wait == 0 and hold == 0 then return pack('<dddddd', flags, processes, id, tokens, atOnce, left) .. rule end
   return pack('<dddddddddd', flags + 1, processes, id, tokens, atOnce, left, next, till, wait, hold) .. rule
 end
