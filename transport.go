@@ -405,7 +405,7 @@ func (t *Transport) enter(c *call, r *limiter.Request) (granted, rejected bool, 
 	if c.longestWait(t.maxWait) != 0 {
 		return t.limiter.core.Now(r, nil), false, nil
 	}
-	granted, err = t.limiter.core.NowOrNever(r, nil)
+	granted, err = t.limiter.core.NowOrNever(r)
 	return granted, err != nil, err
 }
 

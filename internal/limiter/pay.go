@@ -67,12 +67,13 @@ func (l *Core) haveAllLocked(charges []Charge, rates []meter.Rate, now meter.Ins
 	return nil
 }
 
-// makeAndPayLocked is payLocked where buckets are missing, if they can be made under this lock.
-func (l *Core) makeAndPayLocked(charges []Charge, mark *Mark, u *User, now meter.Instant) (ok bool) {
-	if l.canMakeLocked(charges) {
-		ok, _ = l.payAllLocked(charges, mark, nil, u, now)
+// makeAndPayLocked is payLocked where buckets are missing. They still are if they cannot be made under this lock.
+func (l *Core) makeAndPayLocked(charges []Charge, mark *Mark, u *User, now meter.Instant) (ok, missing bool) {
+	if !l.canMakeLocked(charges) {
+		return false, true
 	}
-	return ok
+	ok, _ = l.payAllLocked(charges, mark, nil, u, now)
+	return ok, false
 }
 
 // canMakeLocked reports whether all buckets of these charges that are missing can be made under this lock: there is room, and

@@ -80,7 +80,7 @@ func (l *Core) PayOrder(p *Price, o *Order, gate *quota.Key, paid *Paid) (ok boo
 	if !l.isShutLocked(p.user) && (gate == nil || l.passPricedLocked(p, gate, paid, now)) {
 		charges, missing := p.orderLocked(o, paid.gate), false
 		if ok, missing = l.payLocked(charges, &paid.Mark, p.user, now); missing {
-			ok = l.makeAndPayLocked(charges, &paid.Mark, p.user, now)
+			ok, _ = l.makeAndPayLocked(charges, &paid.Mark, p.user, now)
 		}
 		if ok {
 			paid.note(charges, o.Cost)
