@@ -136,7 +136,7 @@ func (r *Rejection) appendCause(b []byte) []byte {
 	return b
 }
 
-// String returns the same as [Rejection.Error]. It is for fmt, because a Rejection that is no pointer is no error.
+// String returns the same as [Rejection.Error]. Package fmt calls it, because only a pointer to a Rejection is an error.
 func (r Rejection) String() string { return r.Error() }
 
 // appendText appends what Error returns. Waits are rounded up for people, and bounds down.

@@ -10,7 +10,7 @@ const (
 	slices64    = 64  // with more, leases in the same 64th of the period are joined
 )
 
-const mostTurn = int64(mostAhead / time.Microsecond)
+const mostTurn = int64(mostAhead / time.Microsecond) // µs
 
 // A queue counts the tokens that asks with Queue wait for, until these come in. It reserves nothing.
 type queue struct{ waits int64 }

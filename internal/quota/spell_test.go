@@ -9,8 +9,8 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
-// told has a request leave whatever stops it, and the server accept it or not.
-func told(r *Registry, family uint64, now meter.Instant, accepted bool) *Gate {
+// sentAlways sends a request, even if something stops it. The server accepts it, or refuses it.
+func sentAlways(r *Registry, family uint64, now meter.Instant, accepted bool) *Gate {
 	g := r.Gate(at("h", family), now)
 	n := g.Take(now, now, 1, false)
 	rep := &Report{Sent: now, Number: n, Accepted: accepted, Done: accepted, Own: Own{Adaptive: true}}
@@ -32,7 +32,7 @@ func TestAGateThatAloneIsRefusedIsCountedSeparately(t *testing.T) {
 		now := meter.Instant(0)
 		sent := func(family uint64, accepted bool) *Gate {
 			now += second
-			return told(r, family, now, accepted)
+			return sentAlways(r, family, now, accepted)
 		}
 		sick, well := sent(1, false), sent(2, true)
 		require.Same(t, sick.Account, well.Account)
@@ -71,7 +71,7 @@ func TestGatesThatAreRefusedAlikeAreCountedTogether(t *testing.T) {
 		for range 100 {
 			for _, x := range times {
 				now += second
-				require.Len(t, told(r, x.family, now, x.accepted).Account.group.accounts, 1, name)
+				require.Len(t, sentAlways(r, x.family, now, x.accepted).Account.group.accounts, 1, name)
 			}
 		}
 	}
@@ -94,7 +94,7 @@ func TestOfACommonBucketNoGateSeemsSeparate(t *testing.T) {
 			if accepted {
 				level--
 			}
-			require.Len(t, told(r, family, now, accepted).Account.group.accounts, 1, "seed %d", seed)
+			require.Len(t, sentAlways(r, family, now, accepted).Account.group.accounts, 1, "seed %d", seed)
 		}
 	}
 }
