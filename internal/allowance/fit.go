@@ -10,18 +10,19 @@ const (
 
 // A fit is what a request costs a part for each token of its estimate: when it is sent, and when it ends. Responses show it, by
 // least squares in which earlier ones count less and less. Before, a guess stands: that the estimate is the cost, or what was
-// saved.
+// saved. Only what it costs when it is sent is guessed again while responses show no more than the sum of the two: who takes that
+// for less than it is sends what is refused.
 type fit struct {
 	sent, ended float64
-	whole, most float64    // what it costs in the end, and at most at a time: kept, because each request asks
-	guess       [2]float64 // of sent and ended
+	whole, most float64 // what it costs in the end, and at most at a time: kept, because each request asks
+	guess       float64 // of sent
 	ss, se, ee  float64
 	sy, ey      float64
 	n           float64
 }
 
 func newFit(sent, ended float64) fit {
-	f := fit{guess: [2]float64{sent, ended}}
+	f := fit{guess: sent}
 	f.set(sent, ended)
 	return f
 }
@@ -46,11 +47,10 @@ func (f *fit) add(sent, ended, less, each float64) {
 	f.ey = fitKeeps*f.ey + w*ended*less
 	f.n = fitKeeps*f.n + 1
 	prior := fitPrior * each / max(f.n/8, 1) // is worth less and less
-	ss, ee, sy, ey := f.ss+prior, f.ee+prior, f.sy+prior*f.guess[0], f.ey+prior*f.guess[1]
-	if det := ss*ee - f.se*f.se; det > 0 {
-		sent := max(0, (sy*ee-ey*f.se)/det)
-		f.set(sent, max(-sent, (ey*ss-sy*f.se)/det)) // no more comes back than was charged
+	ss, sy := f.ss+prior, f.sy+prior*f.guess
+	if det := ss*f.ee - f.se*f.se; det > 0 {
+		sent := max(0, (sy*f.ee-f.ey*f.se)/det)
+		f.set(sent, max(-sent, (f.ey*ss-sy*f.se)/det)) // no more comes back than was charged
 	}
-	f.guess[0] += (f.sent - f.guess[0]) / guessFollows
-	f.guess[1] += (f.ended - f.guess[1]) / guessFollows
+	f.guess += (f.sent - f.guess) / guessFollows
 }

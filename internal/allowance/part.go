@@ -99,7 +99,7 @@ func (p *part) take(n int64, x *send, c *Claim, refused bool, near, back float64
 		}
 	}
 	p.limit, p.now, p.said = limit, s, n
-	p.resets(c.Reset, took, ends)
+	p.resets(c, took, ends)
 	if now := x.at + took; !p.isBucket() && now >= p.turns() { // the requests since may be counted in the next window
 		p.turn(now, s.then, s.n, p.next(now, ends))
 	}
@@ -136,10 +136,10 @@ func (p *part) learn(s *sample) {
 	} else {
 		same = same && to.left-before <= max((p.limit-before)/2, p.limit/64) // else it has turned
 	}
-	switch uncertain := clear * (from.near + to.near); {
+	switch uncertain := clear * (from.near + to.near + from.back + to.back); {
 	case same && sent >= uncertain:
 		p.fit.add(sent, ended, less, s.then.sent/float64(s.n+1))
-	case same && s.near >= p.base.near:
+	case same && s.near+s.back >= p.base.near+p.base.back:
 		return // a longer stretch is clearer
 	}
 	if !overtaken {
@@ -149,8 +149,8 @@ func (p *part) learn(s *sample) {
 
 // resets takes in how many ns the newest response says that more is left, or all of it: the end of a window stays the same, and
 // until a bucket is full it takes as long as it refills what was used. What little use shows is less than what is rounded.
-func (p *part) resets(in, took int64, ends func(meter.Instant) meter.Instant) {
-	at, used := p.now.at, p.limit-p.now.left
+func (p *part) resets(c *Claim, took int64, ends func(meter.Instant) meter.Instant) {
+	at, in, used := p.now.at, c.Reset, p.limit-float64(max(c.Left, 0))
 	end := meter.AddInstant(at, max(in, 0))
 	switch {
 	case in < 0:

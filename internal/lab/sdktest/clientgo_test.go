@@ -110,7 +110,7 @@ func TestClientGoHasALimitOfItsOwn(t *testing.T) {
 			config.QPS = c.qps
 			k := newKubernetes(t, config)
 			begun := time.Now()
-			assert.Zero(t, work(t.Context(), func(ctx context.Context) error { return getConfigMap(ctx, k) }))
+			assert.NoError(t, work(t.Context(), func(ctx context.Context) error { return getConfigMap(ctx, k) }))
 			assert.Equal(t, c.want, time.Since(begun))
 		})
 	}
@@ -129,7 +129,9 @@ func TestClientGoClientsShareALimiter(t *testing.T) {
 		var both sync.WaitGroup
 		for range 2 {
 			k := newKubernetes(t, config)
-			both.Go(func() { work(t.Context(), func(ctx context.Context) error { return getConfigMap(ctx, k) }) })
+			both.Go(func() {
+				assert.NoError(t, work(t.Context(), func(ctx context.Context) error { return getConfigMap(ctx, k) }))
+			})
 		}
 		both.Wait()
 		return time.Since(begun)

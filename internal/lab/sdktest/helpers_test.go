@@ -3,6 +3,7 @@ package sdktest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"os"
@@ -83,21 +84,20 @@ const (
 	perSec  = 10
 )
 
-// work makes all calls, and returns how many of them failed.
-func work(ctx context.Context, call func(context.Context) error) (failed int64) {
-	var todo, bad atomic.Int64
+// work makes all calls, and returns the errors of those that failed.
+func work(ctx context.Context, call func(context.Context) error) error {
+	var todo atomic.Int64
+	var failed [calls]error
 	var wg sync.WaitGroup
 	for range workers {
 		wg.Go(func() {
-			for todo.Add(1) <= calls {
-				if call(ctx) != nil {
-					bad.Add(1)
-				}
+			for i := todo.Add(1) - 1; i < calls; i = todo.Add(1) - 1 {
+				failed[i] = call(ctx)
 			}
 		})
 	}
 	wg.Wait()
-	return bad.Load()
+	return errors.Join(failed[:]...)
 }
 
 // checkLimitKept checks that calls break a server's limit, and that with a Transport they keep it to the nanosecond.
@@ -106,14 +106,14 @@ func checkLimitKept(t *testing.T, a api, newCall caller) {
 	limit := throttletest.WithLimits(throttletest.SlidingWindow(perSec, time.Second))
 	bubble(t, "without a Transport some calls are refused", func(t *testing.T) {
 		server := a.start(t, limit)
-		work(t.Context(), newCall(t, server.URL, server.Client()))
+		_ = work(t.Context(), newCall(t, server.URL, server.Client()))
 		assert.Positive(t, server.Counts().Refused)
 	})
 	bubble(t, "with a Transport none is, and none takes longer than it must", func(t *testing.T) {
 		server := a.start(t, limit)
 		transport, client := throttled(t, server, throttle.WithLimit(throttle.SlidingWindow(perSec, time.Second)))
 		begun := time.Now()
-		assert.Zero(t, work(t.Context(), newCall(t, server.URL, client)), "failed calls")
+		assert.NoError(t, work(t.Context(), newCall(t, server.URL, client)))
 		assert.Equal(t, (calls/perSec-1)*time.Second, time.Since(begun))
 		counts := server.Counts()
 		assert.Zero(t, counts.Refused)

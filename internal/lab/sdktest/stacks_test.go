@@ -97,7 +97,7 @@ func TestAboveOtherRoundTrippers(t *testing.T) {
 			require.NoError(t, err)
 			call := plainCaller(func(next http.RoundTripper) http.RoundTripper { return next })
 			begun := time.Now()
-			assert.Zero(t, work(t.Context(), call(t, server.URL, &http.Client{Transport: transport})), "failed calls")
+			assert.NoError(t, work(t.Context(), call(t, server.URL, &http.Client{Transport: transport})))
 			assert.Equal(t, (calls/perSec-1)*time.Second, time.Since(begun))
 			assert.Zero(t, server.Counts().Refused)
 			assert.EqualValues(t, workers/2, left(t, transport, "slots"))
