@@ -165,6 +165,14 @@ func (t *terms) need(ahead, cost int64) int128 {
 	return t.units(ahead)
 }
 
+// price returns what a request of this cost takes, and the level at which it may go.
+func (t *terms) price(cost int64) (price, need int128) {
+	if price = t.units(cost); !t.paced {
+		need = price
+	}
+	return price, need
+}
+
 // levelAt returns the level at t, were the bucket bottomless upwards.
 func (b *TokenBucket) levelAt(t Instant) int128 {
 	if t <= b.last {
@@ -174,8 +182,16 @@ func (b *TokenBucket) levelAt(t Instant) int128 {
 }
 
 func (b *TokenBucket) Payable(now Instant, cost int64) bool {
-	b.advance(now)
-	return !b.level.less(b.need(0, cost))
+	t, level := b.terms, b.level
+	if now > b.last {
+		level, b.last = level.add(mul128(uint64(now-b.last), t.n)), now
+		if t.full.less(level) {
+			level = t.full
+		}
+		b.level = level
+	}
+	_, need := t.price(cost)
+	return !level.less(need)
 }
 
 // Spend is what most requests cost: it does what Payable and Take do in one step, without unnecessary writes.
@@ -187,10 +203,7 @@ func (b *TokenBucket) Spend(now Instant, cost int64) (charged int64, ok bool) {
 			level = t.full
 		}
 	}
-	price, need := t.units(cost), int128{}
-	if !t.paced {
-		need = price
-	}
+	price, need := t.price(cost)
 	if level.less(need) {
 		b.level = level
 		return 0, false
@@ -199,8 +212,8 @@ func (b *TokenBucket) Spend(now Instant, cost int64) (charged int64, ok bool) {
 	if level != t.full {
 		b.level = level
 		b.remember()
-	} else if b.filled = b.seq; b.past != nil {
-		b.past.peaks = b.past.peaks[:0]
+	} else {
+		b.wasFull()
 	}
 	b.level = level.sub(price)
 	return b.seq, true
@@ -232,7 +245,11 @@ func (b *TokenBucket) Take(due, _ Instant, cost int64, waited bool) int64 {
 		}
 	}
 	b.seq++
-	b.remember()
+	if b.level != b.full {
+		b.remember()
+	} else {
+		b.wasFull()
+	}
 	b.level = b.level.sub(b.units(cost))
 	if waited {
 		b.clip() // at more than burst per nanosecond, what is left may be more than burst
@@ -249,19 +266,22 @@ func (b *TokenBucket) clip() {
 
 // remember notes the room there is, before something is taken or the burst is changed.
 func (b *TokenBucket) remember() {
-	p := b.past
-	switch less := b.level.less(b.full); {
-	case !less && p == nil:
-		b.filled = b.seq
+	if !b.level.less(b.full) {
+		b.wasFull()
 		return
-	case !less:
-		b.filled, p.peaks = b.seq, p.peaks[:0]
-		return
-	case p == nil:
-		p = new(past)
-		b.past, p.peaks = p, p.room[:0]
 	}
-	p.peaks = pushPeak(p.peaks, peak{b.seq, b.full.sub(b.level)})
+	if b.past == nil {
+		b.past = new(past)
+		b.past.peaks = b.past.room[:0]
+	}
+	b.past.peaks = pushPeak(b.past.peaks, peak{b.seq, b.full.sub(b.level)})
+}
+
+// wasFull is remember for a bucket that is full.
+func (b *TokenBucket) wasFull() {
+	if b.filled = b.seq; b.past != nil {
+		b.past.peaks = b.past.peaks[:0]
+	}
 }
 
 func pushPeak(peaks []peak, p peak) []peak {
