@@ -147,8 +147,8 @@ func WithAdaptiveInFlight(configs ...Concurrency) Option {
 // At most 32 quotas are kept of requests that are counted together, and at most 64 such groups of a host and set of keys.
 //
 // Without this option, and until a server first sends rate-limit information, the headers of successful responses are read at a
-// bounded rate: those of the first 100 responses of a host, and then of 10,000 a second. The headers of responses with a status
-// of 400 or more are always read.
+// bounded rate: those of about 100 responses of a host, and then of one a second. The first response with each number of headers is
+// always read, because a server that begins to report limits sends more of them, and so are those with a status of 400 or more.
 func WithServerHints(hints ...headers.Hint) Option {
 	return option{ofTransport, "WithServerHints", func(c *config) { c.hints, c.hinted = append(c.hints, hints...), true }}
 }

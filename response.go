@@ -221,7 +221,7 @@ func (t *Transport) reads(c *call, resp *http.Response, granted meter.Instant) b
 	case t.noHints:
 		return false
 	}
-	return (t.sampler.Reads(c.host(), granted) || t.limiter.core.HasHints.Load() || t.readsAll) && len(resp.Header) > 0
+	return (t.sampler.Reads(c.host(), granted, len(resp.Header)) || t.limiter.core.HasHints.Load() || t.readsAll) && len(resp.Header) > 0
 }
 
 // mayHint reports whether a response that is read has something to read.

@@ -38,6 +38,9 @@ func mayConcern(name string) bool {
 	if c := name[0] | 0x20; (c == 'r' || c == 'x') && isKnown(name) {
 		return true
 	}
+	if strings.HasPrefix(name, "Content-") { // the most usual ones, of the body
+		return false
+	}
 	// Where may a "limit" end? As Boyer, Moore and Horspool do, go on to where it may end at the soonest.
 	for i := len("ratelimit") - 1; i < len(name); i += int(jump[name[i]&0x1f]) {
 		if name[i]|0x20 == 't' && name[i-2]|0x20 == 'm' && limitAt(name, i-4) {

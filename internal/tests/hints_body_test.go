@@ -243,11 +243,11 @@ func TestAResponseBesideAnErrorKeepsNoSlot(t *testing.T) {
 	}
 }
 
-// emptyAfter is a server that reports nothing to that many requests, and afterwards that its quota is empty.
+// emptyAfter is a server that reports nothing to that many requests, and afterwards, with as many headers, that its quota is empty.
 func emptyAfter(silent *int) serverFunc {
 	return func(*http.Request) *http.Response {
 		if *silent--; *silent >= 0 {
-			return says(200, "Date", "Fri, 20 Nov 2026 12:00:00 GMT")
+			return says(200, "Date", "Fri, 20 Nov 2026 12:00:00 GMT", "Server", "x", "Vary", "Accept")
 		}
 		return says(200, "X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "60")
 	}
@@ -260,17 +260,17 @@ func TestGoodResponsesOfSilentServersAreReadAtABoundedRate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				silent := 100 // without a pause, and one more each 100 µs
+				silent := 101 // the first one with that number of headers, 100 without a pause, and one more each second
 				tr, err := throttle.New(emptyAfter(&silent), append(opts, throttle.WithFailFast())...)
 				require.NoError(t, err)
-				for range 100 {
+				for range 101 {
 					ask(t, tr, api)
 				}
 				for range 3 {
 					ask(t, tr, api)
 					require.Empty(t, tr.Limiter().Servers(), "not read yet")
 				}
-				time.Sleep(100*time.Microsecond - 1)
+				time.Sleep(time.Second - 1)
 				for range 2 {
 					ask(t, tr, api)
 					require.Empty(t, tr.Limiter().Servers(), "not read yet")
@@ -281,6 +281,27 @@ func TestGoodResponsesOfSilentServersAreReadAtABoundedRate(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A server that begins to report limits sends more headers than before.
+func TestTheFirstReportOfASilentServerIsRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sent := 0
+		tr, err := throttle.New(serverFunc(func(*http.Request) *http.Response {
+			if sent++; sent <= 1000 {
+				return says(200, "Date", "Fri, 20 Nov 2026 12:00:00 GMT", "Server", "x")
+			}
+			return says(200, "Date", "Fri, 20 Nov 2026 12:00:00 GMT", "Server", "x", "X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "60")
+		}), throttle.WithFailFast())
+		require.NoError(t, err)
+		for range 1001 {
+			_, refused := ask(t, tr, api)
+			require.Nil(t, refused)
+		}
+		_, refused := ask(t, tr, api)
+		require.NotNil(t, refused)
+		assert.Equal(t, throttle.ReasonHeld, refused.Reason)
+	})
 }
 
 func TestABusyServerDoesNotKeepOthersFromBeingHeard(t *testing.T) {
