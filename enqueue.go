@@ -118,7 +118,7 @@ func (t *Ticket) RoundTrip(req *http.Request) (*http.Response, error) {
 	case w.Claim.Winner() == w:
 		resp, _, err := t.by.sendGranted(req, w, t.waits)
 		return resp, err
-	case t.limiter.core.RefusalOf(w) != nil:
+	case t.limiter.core.RejectionOf(w) != nil:
 		return t.by.rejectWaiter(req, w)
 	default:
 		t.leave()
@@ -146,6 +146,6 @@ func (t *Transport) sendGranted(req *http.Request, w *limiter.Waiter, waited boo
 // rejectWaiter returns what the caller gets for a request that was rejected while it waited.
 func (t *Transport) rejectWaiter(req *http.Request, w *limiter.Waiter) (*http.Response, error) {
 	defer closeBody(req)
-	resp, _, err := t.turnAway(req, t.limiter.core.Refuse(req.Context(), w), true)
+	resp, _, err := t.turnAway(req, t.limiter.core.Reject(req.Context(), w), true)
 	return resp, err
 }

@@ -213,7 +213,7 @@ func TestASnapshotKeepsPartsApart(t *testing.T) {
 	l, err := NewLimiter()
 	require.NoError(t, err)
 	for _, apart := range []string{"small", "large"} {
-		key := quota.Key{Host: "h", Apart: apart}
+		key := quota.Key{Host: "h", Parts: apart}
 		require.NoError(t, l.core.RestoreAccount(&key, func(a *quota.Account, now meter.Instant) error {
 			if apart == "small" {
 				a.Hold(now, int64(time.Hour))

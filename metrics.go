@@ -263,7 +263,7 @@ func (o *observer) Granted(at limiter.Place, waited time.Duration) {
 	o.hooks.OnGrant(GrantEvent{Place(at), waited, o.dry})
 }
 
-func (o *observer) Rejected(ctx context.Context, why limiter.Refusal, waited time.Duration) error {
+func (o *observer) Rejected(ctx context.Context, why limiter.Rejection, waited time.Duration) error {
 	r := rejected(&why)
 	if o.hooks.OnReject != nil || o.log != nil {
 		o.rejects(ctx, r, waited)

@@ -99,7 +99,7 @@ type Rejection struct {
 }
 
 // rejected returns a refusal as users see it.
-func rejected(r *limiter.Refusal) *Rejection {
+func rejected(r *limiter.Rejection) *Rejection {
 	of := &Rejection{Reason: Reason(r.Reason), Limit: r.Limit.Name, Key: r.Key, Cost: r.Cost, Wait: r.Wait, Least: r.Least, MaxWait: r.Patience, Most: r.Most, Err: r.Err, held: r.Held, cause: r.Cause, ago: r.Ago}
 	if r.Most > 0 {
 		switch {

@@ -100,7 +100,7 @@ func (l *Limiter) statsOf(of *limiter.User) Stats {
 	return Stats{
 		Waiting: c.Waiting, Callers: callers, Buckets: buckets,
 		Granted: c.Granted, Undone: c.Undone, Delayed: c.Delayed, Waited: c.Waited, Canceled: c.Canceled,
-		Rejected: countsOf[Reason](c.Refused[:]), ServerRefused: c.ServerRefused, Holds: HoldCounts(c.Holds),
+		Rejected: countsOf[Reason](c.Rejected[:]), ServerRefused: c.ServerRefused, Holds: HoldCounts(c.Holds),
 		MaxQueue: l.maxQueue, MaxKeys: l.maxKeys, DryRun: l.dry,
 	}
 }
@@ -176,7 +176,7 @@ func (l *Limiter) limitStatsLocked(li *bucket.Limit, now meter.Instant) LimitSta
 	c := &li.Counts
 	s := LimitStats{
 		Name: li.Name, Kind: l.policyOf(li).kind.name, Keyed: li.Keyed || li.Gates, Waiting: c.Waiting, InFlight: li.InFlight(),
-		Granted: c.Granted, Undone: c.Undone, Delayed: c.Delayed, Canceled: c.Canceled, Rejected: countsOf[Reason](c.Refused[:]), Waits: Waits(c.Waits),
+		Granted: c.Granted, Undone: c.Undone, Delayed: c.Delayed, Canceled: c.Canceled, Rejected: countsOf[Reason](c.Rejected[:]), Waits: Waits(c.Waits),
 		Charged: c.Charged, Returned: c.Returned, Estimated: c.Estimated, Settled: c.Settled, Holds: c.Holds, Retunes: countsOf[Cause](c.Retunes[:]), Evicted: c.Evicted, Unread: c.Unread,
 	}
 	s.Warning = l.policyOf(li).warning()
@@ -378,7 +378,7 @@ func (l *Limiter) appendServerLocked(all []ServerStats, a *quota.Account, now me
 }
 
 func (l *Limiter) serverStatsLocked(a *quota.Account, now meter.Instant) ServerStats {
-	s := ServerStats{Host: a.Key.Host, Account: a.Key.Account(), For: cmp.Or(a.Apart, a.Example), Refused: uint64(a.Limited)}
+	s := ServerStats{Host: a.Key.Host, Account: a.Key.Account(), For: cmp.Or(a.Parts, a.Example), Refused: uint64(a.Limited)}
 	if held := a.Until(); held > now {
 		s.HeldUntil = l.core.Start.Add(time.Duration(held))
 	}

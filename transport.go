@@ -101,7 +101,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 		t.observer = t.limiter.observer.with(c.hooks, c.log)
 	}
 	t.user = t.observer.user()
-	t.user.Flies, t.user.Apart = true, !t.owns
+	t.user.Flies, t.user.Alone = true, !t.owns
 	t.orders = t.key != nil || t.cost != nil
 	t.price = t.priceOfAll()
 	t.sells = t.price != nil && t.price.IsEnough() && t.exempt == nil && t.maxWait != 0 && t.inner == nil &&
@@ -429,18 +429,18 @@ func (t *Transport) hostGate(c *call, gate *quota.Key) {
 // accountOf returns the account in which a server counts a request in a unit of its own: the host, and the parts of the request by which
 // the API is known to count separately.
 func (t *Transport) accountOf(req *http.Request, host string, gate *quota.Key) string {
-	apart := ""
+	parts := ""
 	switch {
 	case !t.units || req.URL == nil:
 	case gate != nil:
-		apart = gate.Apart
+		parts = gate.Parts
 	default:
-		apart = traits.Parts(req, t.hints.Parts(host))
+		parts = traits.Parts(req, t.hints.Parts(host))
 	}
-	if apart == "" {
+	if parts == "" {
 		return host
 	}
-	return host + " " + apart
+	return host + " " + parts
 }
 
 // await waits until a request is granted, and lets its Receipt see that. In roundTrip, its arguments would be on the stack of what is called
@@ -576,7 +576,7 @@ func (t *Transport) kindOf(req *http.Request, k *quota.Key, withModel bool) {
 	if req.URL != nil {
 		traits.Describe(k, req, t.limiter.seed, withModel)
 		if parts := t.hints.Parts(k.Host); len(parts) > 0 {
-			k.Apart = traits.Parts(req, parts)
+			k.Parts = traits.Parts(req, parts)
 		}
 	}
 }

@@ -197,7 +197,7 @@ func (w *wait) mayGo(at *place) bool {
 func (w *wait) first() (at *place) {
 	least := time.Duration(0)
 	for i := range w.places {
-		r := w.places[i].by.Core().RefusalOf(w.places[i].waiter)
+		r := w.places[i].by.Core().RejectionOf(w.places[i].waiter)
 		if r != nil && (at == nil || r.Wait < least) {
 			at, least = &w.places[i], r.Wait
 		}

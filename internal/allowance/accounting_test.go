@@ -29,7 +29,7 @@ type flight struct {
 	n       int64
 	cost    float64
 	ends    meter.Instant
-	claim   Claim
+	figures Figures
 	refused bool
 }
 
@@ -46,11 +46,11 @@ func play(m *Meter, a *account, r *rand.Rand, responses int, silent bool) (accep
 			}
 			under = append(under[:i], under[i+1:]...)
 			i--
-			claims := []Claim{f.claim}
+			figures := []Figures{f.figures}
 			if silent {
-				claims = nil
+				figures = nil
 			}
-			m.Report(f.n, now, claims, f.refused)
+			m.Report(f.n, now, figures, f.refused)
 			if f.refused {
 				m.Refused(f.n, now, 0, false)
 				continue
@@ -75,7 +75,7 @@ func play(m *Meter, a *account, r *rand.Rand, responses int, silent bool) (accep
 			a.left -= a.arrive * f.cost
 			charged += a.arrive * f.cost
 		}
-		f.claim = Claim{Name: "tokens", Limit: int64(a.limit), Left: int64(max(0, a.left)), Reset: int64((a.limit - a.left) / a.rate)}
+		f.figures = Figures{Name: "tokens", Limit: int64(a.limit), Left: int64(max(0, a.left)), Reset: int64((a.limit - a.left) / a.rate)}
 		under = append(under, f)
 		cost = int64(500 + r.IntN(1000))
 	}
@@ -125,7 +125,7 @@ func TestAWindowIsSpreadOnceItRanDryAndTurnsAtTheMinute(t *testing.T) {
 	m := New(new(meter.Wall))
 	report := func(now meter.Instant, cost, left int64) {
 		n := m.Take(now, now, cost, false)
-		m.Report(n, now, []Claim{{Name: "tokens", Limit: 1000, Left: left, Reset: -1}}, false)
+		m.Report(n, now, []Figures{{Name: "tokens", Limit: 1000, Left: left, Reset: -1}}, false)
 		m.End(n, now)
 	}
 	report(0, 100, 900)
@@ -145,7 +145,7 @@ func TestARefusalSaysWhenThereIsEnough(t *testing.T) {
 		now := i * 5 * second
 		n := m.Take(now, now, 300, false)
 		left := 1000 - 300*(i+1) + 50*i
-		m.Report(n, now, []Claim{{Name: "tokens", Limit: 1000, Left: max(left, 0), Reset: (1000 - max(left, 0)) * second / 10}}, left < 0)
+		m.Report(n, now, []Figures{{Name: "tokens", Limit: 1000, Left: max(left, 0), Reset: (1000 - max(left, 0)) * second / 10}}, left < 0)
 		if left < 0 {
 			m.Refused(n, now, 20*second, false)
 			require.Equal(t, 35*second, m.HeldUntil())
@@ -161,7 +161,7 @@ func TestARefusalThatNothingExplainsSpreadsWindows(t *testing.T) {
 	m := New(new(meter.Wall))
 	refused := func(now meter.Instant) {
 		n := m.Take(now, now, 10, false)
-		m.Report(n, now, []Claim{{Name: "tokens", Limit: 1000, Left: 900, Reset: -1}}, true)
+		m.Report(n, now, []Figures{{Name: "tokens", Limit: 1000, Left: 900, Reset: -1}}, true)
 		m.Refused(n, now+1, 0, false)
 	}
 	refused(0)
@@ -257,7 +257,7 @@ func TestAWindowTurnsWhenItMustHaveEnded(t *testing.T) {
 	for _, took := range []meter.Instant{second / 25, 3 * second} {
 		m := New(new(meter.Wall))
 		n := m.Take(second, second, 990, false)
-		m.Report(n, second+took, []Claim{{Name: "tokens", Limit: 1000, Left: 10, Reset: 20 * second}}, false)
+		m.Report(n, second+took, []Figures{{Name: "tokens", Limit: 1000, Left: 10, Reset: 20 * second}}, false)
 		m.End(n, second+took)
 		ends := 21*second + min(took, second/10)
 		require.Equal(t, ends, m.Ready(5*second, 0, 100))

@@ -133,7 +133,7 @@ func (m *Meter) end(n int64, now meter.Instant, cost int64) {
 
 // Report takes what the response to a request, which has come now, reports of parts. refused says that the request was refused, for
 // whatever reason.
-func (m *Meter) Report(n int64, now meter.Instant, claims []Claim, refused bool) {
+func (m *Meter) Report(n int64, now meter.Instant, figures []Figures, refused bool) {
 	x := m.sends.find(n)
 	if x == nil {
 		return
@@ -143,15 +143,15 @@ func (m *Meter) Report(n int64, now meter.Instant, claims []Claim, refused bool)
 		m.backoff.Accepted(x.at)
 		m.probed -= second / m.probes()
 	}
-	for i := range claims {
-		if p := m.part(&claims[i]); p != nil {
-			p.take(n, x, &claims[i], refused, m.sends.near(n), m.sends.back(n), now-x.at, m.minuteEnd)
+	for i := range figures {
+		if p := m.part(&figures[i]); p != nil {
+			p.take(n, x, &figures[i], refused, m.sends.near(n), m.sends.back(n), now-x.at, m.minuteEnd)
 		}
 	}
 }
 
-// part returns the part of a claim; nil: there is no room for it.
-func (m *Meter) part(c *Claim) *part {
+// part returns the part of figures; nil: there is no room for it.
+func (m *Meter) part(c *Figures) *part {
 	for _, p := range m.parts {
 		if p.name == c.Name {
 			return p

@@ -17,7 +17,7 @@ func shuffled(r *rand.Rand, callers, rounds int, used float64) (refused int) {
 	type request struct {
 		n        int64
 		at       meter.Instant // when it arrives, and then its response
-		claim    Claim
+		figures  Figures
 		reported bool
 	}
 	shuffle := func(s []*request) { r.Shuffle(len(s), func(i, j int) { s[i], s[j] = s[j], s[i] }) }
@@ -44,7 +44,7 @@ func shuffled(r *rand.Rand, callers, rounds int, used float64) (refused int) {
 			if a.left >= 100 {
 				a.left -= 100
 				back += 100 - used
-				x.claim = Claim{Name: "tokens", Limit: 2000, Left: int64(a.left), Reset: int64((a.limit - a.left) / a.rate)}
+				x.figures = Figures{Name: "tokens", Limit: 2000, Left: int64(a.left), Reset: int64((a.limit - a.left) / a.rate)}
 			}
 			x.at += trip
 			ending = append(ending, x)
@@ -58,12 +58,12 @@ func shuffled(r *rand.Rand, callers, rounds int, used float64) (refused int) {
 			case x.at > now:
 				i++
 				continue
-			case x.claim.Name == "":
+			case x.figures.Name == "":
 				refused++
 				m.Refused(x.n, now, second, false)
 				sent--
 			case !x.reported:
-				m.Report(x.n, now, []Claim{x.claim}, false)
+				m.Report(x.n, now, []Figures{x.figures}, false)
 				x.reported = true
 				continue
 			default:
@@ -104,7 +104,7 @@ func TestRequestsThatArriveTogetherInAnyOrder(t *testing.T) {
 func TestAResetBelongsToWhatTheSameResponseSaysIsLeft(t *testing.T) {
 	m := New(&meter.Wall{})
 	first, second := m.Take(0, 0, 100, false), m.Take(0, 0, 100, false)
-	m.Report(first, 1, []Claim{{Name: "tokens", Limit: 2000, Left: 1400, Reset: 18e9}}, false)
-	m.Report(second, 1, []Claim{{Name: "tokens", Limit: 2000, Left: 1500, Reset: 15e9}}, false)
+	m.Report(first, 1, []Figures{{Name: "tokens", Limit: 2000, Left: 1400, Reset: 18e9}}, false)
+	m.Report(second, 1, []Figures{{Name: "tokens", Limit: 2000, Left: 1500, Reset: 15e9}}, false)
 	assert.InDelta(t, 2000.0/60, m.PerSecond(1), 1e-6)
 }

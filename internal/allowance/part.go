@@ -18,8 +18,8 @@ const (
 	clear       = 4           // times as much as is uncertain must be spent between two responses to be a sample
 )
 
-// A Claim is what a response reports of a part.
-type Claim struct {
+// Figures are what a response reports of a part.
+type Figures struct {
 	Name  string
 	Limit int64 // -1: unknown
 	Left  int64
@@ -58,7 +58,9 @@ type sample struct {
 	whole bool    // nothing was cut off, so another sample can be compared with it
 }
 
-func newPart(c *Claim) *part { return &part{name: strings.Clone(c.Name), first: -1, fit: newFit(1, 0)} }
+func newPart(c *Figures) *part {
+	return &part{name: strings.Clone(c.Name), first: -1, fit: newFit(1, 0)}
+}
 
 // turns returns when the window has ended for requests that are sent then.
 func (p *part) turns() meter.Instant { return meter.AddInstant(p.ends, p.late) }
@@ -66,7 +68,7 @@ func (p *part) turns() meter.Instant { return meter.AddInstant(p.ends, p.late) }
 func (p *part) isBucket() bool { return p.refills > 0 && p.rate > 0 }
 
 // take takes what the response to a request reports, which came after some time. A request that was refused is not charged.
-func (p *part) take(n int64, x *send, c *Claim, refused bool, near, back float64, took int64, ends func(meter.Instant) meter.Instant) {
+func (p *part) take(n int64, x *send, c *Figures, refused bool, near, back float64, took int64, ends func(meter.Instant) meter.Instant) {
 	s := sample{left: float64(max(c.Left, 0)), at: x.at, n: n, then: x.before, near: near, back: back}
 	if refused {
 		s.n--
@@ -149,7 +151,7 @@ func (p *part) learn(s *sample) {
 
 // resets takes in how many ns the newest response says that more is left, or all of it: the end of a window stays the same, and
 // until a bucket is full it takes as long as it refills what was used. What little use shows is less than what is rounded.
-func (p *part) resets(c *Claim, took int64, ends func(meter.Instant) meter.Instant) {
+func (p *part) resets(c *Figures, took int64, ends func(meter.Instant) meter.Instant) {
 	at, in, used := p.now.at, c.Reset, p.limit-float64(max(c.Left, 0))
 	end := meter.AddInstant(at, max(in, 0))
 	switch {

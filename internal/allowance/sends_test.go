@@ -19,7 +19,7 @@ func TestWhatEndedWhenARequestWasSentMayBeReportedAlready(t *testing.T) {
 	s.end(b, 21*mixed, 1)
 	assert.Equal(t, 107.0, s.back(n), "the server has seen the request before")
 
-	p := newPart(&Claim{Name: "tokens", Limit: 1000, Left: 500})
+	p := newPart(&Figures{Name: "tokens", Limit: 1000, Left: 500})
 	p.limit, p.rate, p.refills, p.fit = 1000, 1e-9, 1, newFit(1, -0.6)
 	p.now = sample{left: 500, at: 20 * mixed, n: n, then: s.at(n).before, back: s.back(n)}
 	p.now.then.sent += 100

@@ -17,7 +17,7 @@ func TestTheEndOfOneWindowIsNotTakenForTwo(t *testing.T) {
 		n := m.Take(at, at, 100, false)
 		left -= 100
 		now := at + took
-		m.Report(n, now, []Claim{{Name: "tokens", Limit: 1000, Left: left, Reset: ends - now}}, false)
+		m.Report(n, now, []Figures{{Name: "tokens", Limit: 1000, Left: left, Reset: ends - now}}, false)
 		m.Settle(n, now, 100, 100)
 	}
 	send(0, second, 120*second)

@@ -337,8 +337,8 @@ func (p *payer) Interval() int64 {
 // Most implements [order.Payer].
 func (p *payer) Most() int64 { return p.Meter.Most() }
 
-// WhyDenied returns why a request is rejected that would be granted at due, and may not wait or is held past until.
-func (b *Bucket) WhyDenied(due, until meter.Instant) Reason {
+// WhyRejected returns why a request is rejected that would be granted at due, and may not wait or is held past until.
+func (b *Bucket) WhyRejected(due, until meter.Instant) Reason {
 	switch {
 	case due == meter.Never && b.final() != nil:
 		return ReasonFinal

@@ -216,13 +216,13 @@ func TestAPlanIsALowerBoundWhereAResponseIsMissing(t *testing.T) {
 
 func TestWhyARequestMayNotGo(t *testing.T) {
 	b := newLimit(10).bucketFor("")
-	require.Equal(t, ReasonNoTokens, b.WhyDenied(second, 0))
-	require.Equal(t, ReasonCost, b.WhyDenied(meter.Never, 0))
+	require.Equal(t, ReasonNoTokens, b.WhyRejected(second, 0))
+	require.Equal(t, ReasonCost, b.WhyRejected(meter.Never, 0))
 	b.Hold(0, second)
-	require.Equal(t, ReasonHeld, b.WhyDenied(second, second-1))
-	require.Equal(t, ReasonNoTokens, b.WhyDenied(second, second))
+	require.Equal(t, ReasonHeld, b.WhyRejected(second, second-1))
+	require.Equal(t, ReasonNoTokens, b.WhyRejected(second, second))
 	gates := newLimit(1, func(li *Limit) { li.Gates = true })
-	require.Equal(t, ReasonHeld, gates.bucketWith("host", meter.Unlimited{}).WhyDenied(second, second), "by a server")
+	require.Equal(t, ReasonHeld, gates.bucketWith("host", meter.Unlimited{}).WhyRejected(second, second), "by a server")
 }
 
 func TestThePayerIsTheBucketItself(t *testing.T) {

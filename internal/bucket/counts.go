@@ -15,7 +15,7 @@ type limitCounts struct {
 	Holds, Evicted, Unread     uint64
 	Waiting                    int
 	Waits                      WaitCounts
-	Refused                    [Reasons]uint64
+	Rejected                   [Reasons]uint64
 	Retunes                    [aimd.Causes]uint64
 }
 
@@ -62,7 +62,7 @@ type Counts struct {
 	Granted, Delayed, Canceled uint64
 	Undone                     uint64 // of granted
 	Waited                     time.Duration
-	Refused                    [Reasons]uint64
+	Rejected                   [Reasons]uint64
 	ServerRefused              uint64
 	Holds                      holdCounts
 }

@@ -76,24 +76,24 @@ func chargeFor(charges []Charge, q *quota.QuotaHint) int {
 	return best
 }
 
-// claimsFor appends what hints report to the limit of the i-th charge. What is reported of a unit as a whole is left out if its
+// figuresFor appends what hints report to the limit of the i-th charge. What is reported of a unit as a whole is left out if its
 // parts are reported, too.
-func claimsFor(claims []allowance.Claim, charges []Charge, i int, h *quota.Hints) []allowance.Claim {
+func figuresFor(figures []allowance.Figures, charges []Charge, i int, h *quota.Hints) []allowance.Figures {
 	for j := range h.Quotas {
 		q := &h.Quotas[j]
 		if !q.Covered || !q.Known || q.Left < 0 || q.Limit == 0 || q.Advisory || chargeFor(charges, q) != i || hasPart(h, q.Name) {
 			continue
 		}
-		c := allowance.Claim{Name: q.Name, Limit: q.Limit, Left: q.Left, Reset: -1}
+		c := allowance.Figures{Name: q.Name, Limit: q.Limit, Left: q.Left, Reset: -1}
 		switch {
 		case q.Ends:
 			c.Reset = int64(q.Reset)
 		case q.Full > 0:
 			c.Reset = int64(q.Full)
 		}
-		claims = append(claims, c)
+		figures = append(figures, c)
 	}
-	return claims
+	return figures
 }
 
 // hasPart reports whether hints report a part of a quota of that name, such as input-tokens of tokens.
@@ -126,10 +126,10 @@ func (l *Core) reportUnitLocked(r *Request, charges []Charge, i int, a *Answer, 
 	}
 	m := c.Bucket.Meter.(*allowance.Meter)
 	if a.Hints != nil {
-		var room [4]allowance.Claim
-		claims := claimsFor(room[:0], charges, i, a.Hints)
-		m.Report(c.Paid, now, claims, f.refused)
-		if len(claims) > 0 || f.charge == i && f.sure {
+		var room [4]allowance.Figures
+		figures := figuresFor(room[:0], charges, i, a.Hints)
+		m.Report(c.Paid, now, figures, f.refused)
+		if len(figures) > 0 || f.charge == i && f.sure {
 			a.Named |= 1 << i
 		}
 	} else {
@@ -161,14 +161,14 @@ func (l *Core) reportUnitsLocked(a *Answer, now meter.Instant) {
 		if c.Limit().Unit == "" {
 			continue
 		}
-		var room [4]allowance.Claim
-		claims := claimsFor(room[:0], a.Charges, i, a.Hints)
-		if len(claims) == 0 {
+		var room [4]allowance.Figures
+		figures := figuresFor(room[:0], a.Charges, i, a.Hints)
+		if len(figures) == 0 {
 			continue
 		}
 		a.Named |= 1 << i
 		m := c.Bucket.Meter.(*allowance.Meter)
-		m.Report(c.Paid, now, claims, f.refused)
+		m.Report(c.Paid, now, figures, f.refused)
 		if f.charge == i {
 			m.Refused(c.Paid, now, int64(a.retryAfter()), false)
 		}

@@ -90,8 +90,8 @@ func (l *Core) arrivalOf(w *Waiter, now meter.Instant) meter.Instant {
 	return min(now, meter.Instant(w.Claim.arrived.Sub(l.Start)))
 }
 
-// EnqueueClaimed is Enqueue for a request that waits in other Cores, too, and at a Door; nil: at none. The error is never a refusal: see
-// Refuse. If Done is closed because none can grant the request any more, this one does not either, and does not refuse it: the owner may
+// EnqueueClaimed is Enqueue for a request that waits in other Cores, too, and at a Door; nil: at none. The error is never a rejection: see
+// Reject. If Done is closed because none can grant the request any more, this one does not either, and does not reject it: the owner may
 // have acted on that.
 func (l *Core) EnqueueClaimed(ctx context.Context, w *Waiter, at *Door) (waits bool, err error) {
 	w.decided = w.Claim.done
@@ -124,13 +124,13 @@ func (l *Core) payClaimedLocked(w *Waiter, rates []meter.Rate, now meter.Instant
 	return false, missing
 }
 
-// Refuse reports the refusal of a Waiter with a Claim, because no other Core grants the request either. It returns the error of the
+// Reject reports the rejection of a Waiter with a Claim, because no other Core grants the request either. It returns the error of the
 // Observer.
-func (l *Core) Refuse(ctx context.Context, w *Waiter) error {
+func (l *Core) Reject(ctx context.Context, w *Waiter) error {
 	l.mu.Lock()
-	l.countRefusalLocked(w.user, w.refusal.Limit, w.refusal.Reason)
+	l.countRejectionLocked(w.user, w.rejection.Limit, w.rejection.Reason)
 	l.mu.Unlock()
-	return w.user.Observer.Rejected(ctx, *w.refusal, max(0, w.waited()))
+	return w.user.Observer.Rejected(ctx, *w.rejection, max(0, w.waited()))
 }
 
 // yieldLocked takes out a waiter that would be granted now, but whose request another Core has claimed. Its caller keeps its turn.
@@ -170,11 +170,11 @@ func (l *Core) RejectClaimed(w *Waiter, wait time.Duration) {
 	}
 }
 
-// Postpone has the refusal of a waiter say that the request could not have been sent before some time, which is a lower bound.
+// Postpone has the rejection of a waiter say that the request could not have been sent before some time, which is a lower bound.
 func (l *Core) Postpone(w *Waiter, wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if r := w.refusal; r != nil {
+	if r := w.rejection; r != nil {
 		r.Wait = max(r.Wait, wait)
 		r.Least = r.Wait < math.MaxInt64
 	}

@@ -80,7 +80,7 @@ func TestTheFirstCoreThatCanGrantsAClaimAndTheOthersDoNotChargeIt(t *testing.T) 
 	}
 }
 
-// A refusal is counted and reported only if no Core grants the request.
+// A rejection is counted and reported only if no Core grants the request.
 func TestARefusalOfAClaimIsReportedOnceNoCoreGrantsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow, fast := drive(t, pace(1, time.Hour)), drive(t, pace(1, time.Second))
@@ -90,7 +90,7 @@ func TestARefusalOfAClaimIsReportedOnceNoCoreGrantsIt(t *testing.T) {
 
 		c, all := claim(t, time.Second, cores...)
 		require.True(t, all[0].Rejected())
-		require.Equal(t, time.Hour, slow.RefusalOf(all[0]).Wait)
+		require.Equal(t, time.Hour, slow.RejectionOf(all[0]).Wait)
 		<-c.Done()
 		require.Same(t, all[1], c.Winner())
 		require.Zero(t, slow.counts().rejected())
@@ -99,7 +99,7 @@ func TestARefusalOfAClaimIsReportedOnceNoCoreGrantsIt(t *testing.T) {
 		<-c.Done()
 		require.Nil(t, c.Winner())
 		require.Zero(t, slow.counts().rejected()+fast.counts().rejected())
-		err := fast.Refuse(t.Context(), all[1])
+		err := fast.Reject(t.Context(), all[1])
 		require.Equal(t, bucket.ReasonMaxWait, requireRejection(t, err).Reason)
 		require.EqualValues(t, 1, fast.counts().rejected())
 		require.Zero(t, slow.counts().rejected())

@@ -96,11 +96,11 @@ func TestARejectionInTheQueueIsCounted(t *testing.T) {
 		l.setRate("bucket", 1, time.Hour)
 		require.Equal(t, bucket.ReasonMaxWait, requireRejection(t, <-done).Reason)
 		c, _, _ := l.Counters(l.user)
-		require.EqualValues(t, 1, c.Refused[bucket.ReasonMaxWait])
+		require.EqualValues(t, 1, c.Rejected[bucket.ReasonMaxWait])
 		c, _, _ = l.Counters(other)
-		require.Zero(t, c.Refused[bucket.ReasonMaxWait])
-		require.EqualValues(t, 1, l.counts().Refused[bucket.ReasonMaxWait])
-		require.EqualValues(t, 1, l.Limits[0].Counts.Refused[bucket.ReasonMaxWait])
+		require.Zero(t, c.Rejected[bucket.ReasonMaxWait])
+		require.EqualValues(t, 1, l.counts().Rejected[bucket.ReasonMaxWait])
+		require.EqualValues(t, 1, l.Limits[0].Counts.Rejected[bucket.ReasonMaxWait])
 	})
 }
 
@@ -209,7 +209,7 @@ func TestCountersOfLimitsAreTheSumOfEvents(t *testing.T) {
 			for _, li := range l.Limits {
 				name, s := li.Name, &li.Counts
 				require.Equal(t, x.canceled[name], s.Canceled, name)
-				for reason, n := range s.Refused {
+				for reason, n := range s.Rejected {
 					require.Equal(t, x.rejected[name][bucket.Reason(reason)], n, "%s: %v", name, reason)
 				}
 				require.LessOrEqual(t, x.delayed[name], s.Delayed, name)

@@ -24,7 +24,7 @@
 //
 //   - change limits: SetRate, SetBurst, SetSlots, Refresh;
 //   - stop requests: Hold, HoldAll, Release, ReleaseAll, Shutdown;
-//   - read: Counters, LookAt…, StoreStates, and WaitsFor, RefusalOf and Forecast for requests that wait;
+//   - read: Counters, LookAt…, StoreStates, and WaitsFor, RejectionOf and Forecast for requests that wait;
 //   - put back, or forget, what was known: Restore, RestoreAccount, ForgetReports.
 //
 // # Files

@@ -19,7 +19,7 @@ func (l *Core) Now(r *Request, gate *quota.Key) (ok bool) { return l.grantNow(r,
 // NowOrNever is Now for a request that must not wait, and passes no gate. If it rejects the request, it returns the error of the Observer. It does neither
 // where requests wait, where a bucket cannot be made under the lock, and in a dry run: then Enqueue decides.
 func (l *Core) NowOrNever(r *Request) (ok bool, err error) {
-	var why Refusal
+	var why Rejection
 	if ok = l.grantNow(r, nil, &why); why.Reason != 0 {
 		err = r.User.Observer.Rejected(r.Context, why, 0)
 	}
@@ -28,7 +28,7 @@ func (l *Core) NowOrNever(r *Request) (ok bool, err error) {
 
 // Try grants a request immediately, or returns how long it would wait. It never overtakes a request that waits.
 func (l *Core) Try(r *Request) (wait time.Duration, ok bool) {
-	var why Refusal
+	var why Rejection
 	ok = l.grantNow(r, nil, &why)
 	switch {
 	case ok:
@@ -42,7 +42,7 @@ func (l *Core) Try(r *Request) (wait time.Duration, ok bool) {
 }
 
 // grantNow is Now. If why is not nil, it may reject the request instead, as NowOrNever documents, and says why.
-func (l *Core) grantNow(r *Request, gate *quota.Key, why *Refusal) (ok bool) {
+func (l *Core) grantNow(r *Request, gate *quota.Key, why *Rejection) (ok bool) {
 	read := l.clock() // before the lock, for which others wait
 	l.mu.Lock()
 	ok = l.payNowLocked(r, gate, why, l.atLocked(read))
@@ -54,7 +54,7 @@ func (l *Core) grantNow(r *Request, gate *quota.Key, why *Refusal) (ok bool) {
 }
 
 // payNowLocked makes the charges of a request, and that of its gate, if they can be paid now.
-func (l *Core) payNowLocked(r *Request, gate *quota.Key, why *Refusal, now meter.Instant) (ok bool) {
+func (l *Core) payNowLocked(r *Request, gate *quota.Key, why *Rejection, now meter.Instant) (ok bool) {
 	if l.isShutLocked(r.User) || gate != nil && !l.passKnownLocked(r, gate, now) {
 		return false
 	}
@@ -67,7 +67,7 @@ func (l *Core) payNowLocked(r *Request, gate *quota.Key, why *Refusal, now meter
 		return true
 	}
 	if why != nil && !missing && now < l.armed { // no timer is late
-		l.denyLocked(charges, r.User, now, why)
+		l.rejectNowLocked(charges, r.User, now, why)
 	}
 	if gate != nil {
 		r.dropGate() // Enqueue passes it again
@@ -85,8 +85,8 @@ func (l *Core) tryLater(r *Request) (wait time.Duration, ok bool) {
 		*r = Request{Context: r.Context}
 		w.Take(r)
 		return 0, true
-	case w.refusal != nil:
-		return max(1, w.refusal.Wait), false
+	case w.rejection != nil:
+		return max(1, w.rejection.Wait), false
 	}
 	return bucket.Until(meter.Never, 0), false // there is no rate for this key
 }
@@ -110,10 +110,10 @@ func (l *Core) Enqueue(ctx context.Context, w *Waiter) (waits bool, err error) {
 	var a arrival
 	switch {
 	case l.shutsOutLocked(w, now):
-		a.verdict = refused
+		a.verdict = rejected
 	case l.payOnArrivalLocked(w, &a, rates, now):
-	case w.decided == nil && a.missing == nil && l.denyWaiterLocked(w, now):
-		a.verdict = refused
+	case w.decided == nil && a.missing == nil && l.rejectWaiterNowLocked(w, now):
+		a.verdict = rejected
 	default:
 		a.verdict = l.lineUpLocked(ctx, w, &a, now)
 	}
@@ -140,13 +140,13 @@ func (l *Core) tellArrival(ctx context.Context, w *Waiter, a *arrival) error {
 	switch at := (Place{Context: ctx}); {
 	case a.verdict == waiting:
 		l.tellWaits(w, placeOf(ctx, a.at), a.cost, a.wait)
-	case w.Claim != nil && a.verdict != granted: // another Core may grant it, or has; see Refuse
-	case a.verdict == refused:
-		err := w.user.Observer.Rejected(ctx, *w.refusal, 0)
+	case w.Claim != nil && a.verdict != granted: // another Core may grant it, or has; see Reject
+	case a.verdict == rejected:
+		err := w.user.Observer.Rejected(ctx, *w.rejection, 0)
 		if !l.dry {
 			return err
 		}
-		l.sendRefused(w)
+		l.sendRejected(w)
 	case w.user.Granted:
 		if a.at != nil {
 			at = placeOf(ctx, a.at)
@@ -198,8 +198,8 @@ func (l *Core) waitsLocked(w *Waiter, a *arrival, now meter.Instant) {
 func (l *Core) lineUpLocked(ctx context.Context, w *Waiter, a *arrival, now meter.Instant) verdict {
 	w.bind(ctx, l.deadlineAge, now)
 	if reason, c, due := unpayable(w.charges, a.missing, now); reason != 0 {
-		l.refuseLocked(w, reason, c, due, now)
-		return refused
+		l.rejectOnArrivalLocked(w, reason, c, due, now)
+		return rejected
 	}
 	w.enter()
 	reason, due := l.planLocked(w, now)
@@ -221,11 +221,11 @@ func (l *Core) lineUpLocked(ctx context.Context, w *Waiter, a *arrival, now mete
 		w.verdict = left
 		l.quitLocked(w, now)
 	}
-	l.refuseLocked(w, reason, c, c.Bucket.Soonest(due, c.Cost), now)
+	l.rejectOnArrivalLocked(w, reason, c, c.Bucket.Soonest(due, c.Cost), now)
 	if l.supplies != nil {
 		l.wantLocked(w.charges, w.try, now)
 	}
-	return refused
+	return rejected
 }
 
 // planLocked finds out when w would be granted and which charge delays it, and returns why it must not wait; 0: it may. joinsLocked is not
@@ -288,8 +288,8 @@ func (l *Core) tellDecided(ctx context.Context, w *Waiter, cause error) error {
 	case cause != nil && l.abandon(w):
 		w.user.Observer.Canceled(placeOf(ctx, w.bucket()), cause, w.waited())
 		return cause
-	case w.refusal != nil:
-		return w.user.Observer.Rejected(ctx, *w.refusal, w.waited())
+	case w.rejection != nil:
+		return w.user.Observer.Rejected(ctx, *w.rejection, w.waited())
 	case w.user.Granted:
 		l.tellGranted(w, placeOf(ctx, w.bucket()), w.waited())
 	}
@@ -308,7 +308,7 @@ func (l *Core) abandon(w *Waiter) bool {
 		l.expireLocked(w, now)
 	}
 	switch w.verdict {
-	case refused:
+	case rejected:
 		return false
 	case granted:
 		l.landedLocked(w.user)

@@ -28,26 +28,26 @@ const (
 )
 
 // Forecast plays n requests like r, with the priority, the caller and the gate of w. With n = 0, it plays those that wait where r would, or
-// all that wait if r has no key. The refusal is why r could never be granted; the error, why there is no rate for a key.
-func (l *Core) Forecast(r *Request, w *Waiter, n int) (Forecast, *Refusal, error) {
+// all that wait if r has no key. The rejection is why r could never be granted; the error, why there is no rate for a key.
+func (l *Core) Forecast(r *Request, w *Waiter, n int) (Forecast, *Rejection, error) {
 	p, err := l.play(r, w, n)
-	if err != nil || p.refusal != nil && n > 0 {
-		return Forecast{}, p.refusal, err
+	if err != nil || p.rejection != nil && n > 0 {
+		return Forecast{}, p.rejection, err
 	}
 	return p.forecast(n), nil, nil
 }
 
 // A play is the copy of what some requests wait for.
 type play struct {
-	now     meter.Instant
-	points  []*stage // of the requests that come now
-	costs   []int64
-	ends    []int64      // what these will probably be in the end
-	in      order.Waiter // what these requests have in common
-	queue   []*queued    // that go before them
-	least   bool         // see Forecast
-	shut    bool         // they would be rejected, after Shutdown
-	refusal *Refusal     // why they would be rejected in any case; nil: they would not
+	now       meter.Instant
+	points    []*stage // of the requests that come now
+	costs     []int64
+	ends      []int64      // what these will probably be in the end
+	in        order.Waiter // what these requests have in common
+	queue     []*queued    // that go before them
+	least     bool         // see Forecast
+	shut      bool         // they would be rejected, after Shutdown
+	rejection *Rejection   // why they would be rejected in any case; nil: they would not
 
 	order order.Order
 	more  int // waiters behind those in queue
@@ -149,7 +149,7 @@ func (p *play) addLocked(l *Core, c *Charge, own meter.Rate) {
 	}
 	switch {
 	case cost < 0 || cost > most && !li.Clamps:
-		p.refusal = &Refusal{Reason: bucket.ReasonCost, Limit: li, Key: c.Key, Cost: cost, Wait: bucket.Until(meter.Never, 0), Most: most}
+		p.rejection = &Rejection{Reason: bucket.ReasonCost, Limit: li, Key: c.Key, Cost: cost, Wait: bucket.Until(meter.Never, 0), Most: most}
 	case cost > most:
 		cost, end = most, min(end, most)
 	}

@@ -36,8 +36,8 @@ func (l *Core) sendLocked(w *Waiter, now meter.Instant) {
 	l.takeOffLocked(w.user)
 }
 
-// sendRefused has a request be sent now that would be rejected. Nothing is charged for it.
-func (l *Core) sendRefused(w *Waiter) {
+// sendRejected has a request be sent now that would be rejected. Nothing is charged for it.
+func (l *Core) sendRejected(w *Waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w.charges = nil

@@ -43,7 +43,7 @@ func TestADryRunCountsWhatIsReallyInFlight(t *testing.T) {
 		require.Equal(t, 1, l.counts().Waiting)
 		l.setRate("bucket", 1, time.Minute) // the second one would be too late
 		require.EqualValues(t, 1, l.counts().Granted)
-		require.EqualValues(t, 1, l.counts().Refused[bucket.ReasonMaxWait])
+		require.EqualValues(t, 1, l.counts().Rejected[bucket.ReasonMaxWait])
 		require.EqualValues(t, 1, l.limit("bucket").Counts.Granted)
 		slots := l.limit("in-flight")
 		require.EqualValues(t, 2, slots.Counts.Granted)

@@ -88,14 +88,14 @@ func (w *watch) look(l *driven) {
 	c := l.counts()
 	l.holds(c.Undone <= c.Granted, "more was undone than granted")
 	all := []uint64{c.Granted, c.Delayed, c.Canceled, c.Undone, uint64(c.Waited), c.ServerRefused, c.Holds.Caller, c.Holds.Server, c.Holds.Adaptive}
-	w.compare(l, "all limits", append(all, c.Refused[:]...))
+	w.compare(l, "all limits", append(all, c.Rejected[:]...))
 	l.Lock()
 	defer l.Unlock()
 	for _, li := range append(slices.Clone(l.Limits), l.Gate) {
 		c := &li.Counts
 		w.compare(l, li.Name, slices.Concat(
 			[]uint64{c.Granted, c.Charged, c.Returned, c.Ended, c.Undone, c.Delayed, c.Canceled, c.Holds, c.Evicted, uint64(c.Waits.Sum)},
-			c.Waits.Counts[:], c.Refused[:], c.Retunes[:]))
+			c.Waits.Counts[:], c.Rejected[:], c.Retunes[:]))
 	}
 }
 

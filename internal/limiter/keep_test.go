@@ -90,7 +90,7 @@ func TestMaxKeysEvictsNoneThatIsNeeded(t *testing.T) {
 		full := requireRejected(t, l.send(ask{Key: "fifth", Cost: 1}), 0, bucket.ReasonKeys)
 		require.Equal(t, "fifth", full.Key)
 		require.Equal(t, time.Second, full.Wait, "buckets are forgotten no more often")
-		require.Equal(t, uint64(100), l.counts().Refused[bucket.ReasonKeys])
+		require.Equal(t, uint64(100), l.counts().Rejected[bucket.ReasonKeys])
 		sleep(2 * time.Second)
 		require.True(t, l.send(ask{Key: "fifth", Cost: 1}).grant != nil, "the fourth is full again")
 		wait, _ := l.try(ask{Key: "debt"})

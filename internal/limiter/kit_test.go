@@ -123,7 +123,7 @@ func (l *driven) Granted(at limiter.Place, waited time.Duration) {
 	}
 }
 
-func (l *driven) Rejected(_ context.Context, why limiter.Refusal, _ time.Duration) error {
+func (l *driven) Rejected(_ context.Context, why limiter.Rejection, _ time.Duration) error {
 	r := &rejection{why}
 	if l.checkUnlocked(); l.onReject != nil {
 		l.onReject(r)
@@ -144,7 +144,7 @@ func (l *driven) Retuned(limiter.Place, aimd.Retune) { l.checkUnlocked() }
 func (l *driven) Forgot(context.Context, string) { l.checkUnlocked() }
 
 // A rejection is the error for a request that was rejected.
-type rejection struct{ limiter.Refusal }
+type rejection struct{ limiter.Rejection }
 
 var errRejected = errors.New("rejected")
 
@@ -396,7 +396,7 @@ func (l *driven) counts() (c counts) {
 }
 
 // rejected returns how many requests were rejected, for any reason.
-func (c counts) rejected() uint64 { return sum(c.Refused[:]) }
+func (c counts) rejected() uint64 { return sum(c.Rejected[:]) }
 
 // A view is a bucket at an instant.
 type view struct {

@@ -17,7 +17,7 @@ type User struct {
 	// result; elsewhere it is called in any case.
 	Granted, Rejected bool
 	Flies             bool // it says of each request that was granted when it has ended, by Answer.Ended or [Core.Finish]
-	Apart             bool // it may be shut down alone, so its requests in flight are counted separately, too
+	Alone             bool // it may be shut down alone, so its requests in flight are counted separately, too
 
 	counts  bucket.Counts // guarded by the lock
 	shut    bool          // guarded by the lock: its requests are rejected
@@ -39,7 +39,7 @@ type Observer interface {
 	// Granted is called when a request was granted. The place is what it waited for; the zero Limit: it did not wait.
 	Granted(at Place, waited time.Duration)
 	// Rejected returns the error for a request that is rejected.
-	Rejected(ctx context.Context, r Refusal, waited time.Duration) error
+	Rejected(ctx context.Context, r Rejection, waited time.Duration) error
 	// Canceled is called when the context of a request ended while the request waited.
 	Canceled(at Place, cause error, waited time.Duration)
 	// Held is called when a response has held a bucket.

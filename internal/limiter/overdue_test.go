@@ -167,7 +167,7 @@ func TestATryBeforeALateTimerRejectsAllThatAreTooLate(t *testing.T) {
 		_, ok := l.Try(l.request(ask{Key: "a"}))
 		require.True(t, ok)
 		require.Zero(t, l.counts().Waiting)
-		require.EqualValues(t, 4, l.counts().Refused[bucket.ReasonMaxWait])
+		require.EqualValues(t, 4, l.counts().Rejected[bucket.ReasonMaxWait])
 		l.check()
 	})
 }

@@ -166,7 +166,7 @@ func TestARejectionLeavesAllBalances(t *testing.T) {
 		l.hold("", time.Minute)
 		requireRejected(t, l.send(ask{Costs: map[string]int64{"e": 0}, Cost: 1, MaxWait: ptr(time.Second)}), 0, bucket.ReasonHeld)
 		require.Equal(t, before, tokens())
-		require.Equal(t, [bucket.Reasons]uint64{bucket.ReasonNoTokens: 1, bucket.ReasonMaxWait: 1, bucket.ReasonDeadline: 1, bucket.ReasonQueueFull: 1, bucket.ReasonCost: 2, bucket.ReasonHeld: 1}, l.counts().Refused)
+		require.Equal(t, [bucket.Reasons]uint64{bucket.ReasonNoTokens: 1, bucket.ReasonMaxWait: 1, bucket.ReasonDeadline: 1, bucket.ReasonQueueFull: 1, bucket.ReasonCost: 2, bucket.ReasonHeld: 1}, l.counts().Rejected)
 	})
 }
 

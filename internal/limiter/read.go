@@ -83,11 +83,11 @@ func (l *Core) NeedsAllOf(w *Waiter, b *bucket.Bucket, n int64) bool {
 	return b.Meter.Most() <= n && slices.ContainsFunc(w.charges, same)
 }
 
-// RefusalOf returns why w was rejected; nil: it was not, so far.
-func (l *Core) RefusalOf(w *Waiter) *Refusal {
+// RejectionOf returns why w was rejected; nil: it was not, so far.
+func (l *Core) RejectionOf(w *Waiter) *Rejection {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return w.refusal
+	return w.rejection
 }
 
 // WaitsFor returns what w waits for last, as far as is known, since when, and when it will probably be granted; Never: that is not known,

@@ -8,8 +8,8 @@ import (
 	"github.com/httpthrottle/throttle/internal/quota"
 )
 
-// A Refusal is the decision not to grant a request.
-type Refusal struct {
+// A Rejection is the decision not to grant a request.
+type Rejection struct {
 	Reason   bucket.Reason
 	Held     bool // a hold or a server stops the request for longer than it could have waited
 	Least    bool // Wait is a lower bound, because the request may wait in several Cores
@@ -25,77 +25,77 @@ type Refusal struct {
 }
 
 // explain adds what a bucket knows of the reason.
-func (r *Refusal) explain(b *bucket.Bucket, now meter.Instant) {
+func (r *Rejection) explain(b *bucket.Bucket, now meter.Instant) {
 	r.Err = b.Err(r.Reason)
 	r.Cause = b.Cause(now)
 	r.Ago = time.Duration(now - r.Cause.Refusal.At)
 }
 
-// refuseLocked rejects a request that could go at due.
-func (l *Core) refuseLocked(w *Waiter, reason bucket.Reason, c *Charge, due, now meter.Instant) {
-	w.refusal = w.refuse(reason, due, now)
-	w.refusal.Limit, w.refusal.Key, w.refusal.Cost = c.Limit(), c.Key, c.Cost
+// rejectOnArrivalLocked rejects a request that could go at due.
+func (l *Core) rejectOnArrivalLocked(w *Waiter, reason bucket.Reason, c *Charge, due, now meter.Instant) {
+	w.rejection = w.bounds.rejection(reason, due, now)
+	w.rejection.Limit, w.rejection.Key, w.rejection.Cost = c.Limit(), c.Key, c.Cost
 	if c.isFound() {
-		w.refusal.Held = c.Bucket.IsHeld(min(w.expiry, w.deadline))
+		w.rejection.Held = c.Bucket.IsHeld(min(w.expiry, w.deadline))
 		l.expectLocked(w, c.Limit(), due, now)
-		w.refusal.explain(c.Bucket, now)
+		w.rejection.explain(c.Bucket, now)
 		if reason == bucket.ReasonCost && c.Cost > 0 {
-			w.refusal.Most = c.Bucket.Meter.Most()
+			w.rejection.Most = c.Bucket.Meter.Most()
 		}
 	}
-	l.refusedLocked(w)
+	l.rejectedLocked(w)
 }
 
-// refusedLocked counts a waiter that is rejected, unless other Cores may grant its request.
-func (l *Core) refusedLocked(w *Waiter) {
+// rejectedLocked counts a waiter that is rejected, unless other Cores may grant its request.
+func (l *Core) rejectedLocked(w *Waiter) {
 	if w.Claim == nil {
-		l.countRefusalLocked(w.user, w.refusal.Limit, w.refusal.Reason)
+		l.countRejectionLocked(w.user, w.rejection.Limit, w.rejection.Reason)
 	}
 }
 
 // rejectLocked rejects a waiter that could go at due, because of its i-th bucket.
 func (l *Core) rejectLocked(w *Waiter, i int, reason bucket.Reason, due, now meter.Instant) {
-	w.verdict, w.in.Binding = refused, int32(i)
+	w.verdict, w.in.Binding = rejected, int32(i)
 	b, cost := w.bucketAt(i), w.in.Costs[i]
-	w.refusal = w.refuse(reason, b.Soonest(due, cost), now)
-	w.refusal.Held = b.IsHeld(min(w.expiry, w.deadline))
-	w.refusal.Limit, w.refusal.Key, w.refusal.Cost = b.Limit, b.Key, cost
-	w.refusal.explain(b, now)
+	w.rejection = w.bounds.rejection(reason, b.Soonest(due, cost), now)
+	w.rejection.Held = b.IsHeld(min(w.expiry, w.deadline))
+	w.rejection.Limit, w.rejection.Key, w.rejection.Cost = b.Limit, b.Key, cost
+	w.rejection.explain(b, now)
 	l.expectLocked(w, b.Limit, due, now)
-	l.refusedLocked(w)
+	l.rejectedLocked(w)
 	l.quitLocked(w, now)
 }
 
-// expectLocked has the refusal of w, which could go at due at the earliest, say when it would probably have been granted, where estimates are
+// expectLocked has the rejection of w, which could go at due at the earliest, say when it would probably have been granted, where estimates are
 // corrected later or a server sets the limit: there, a lower bound says nothing.
 func (l *Core) expectLocked(w *Waiter, li *bucket.Limit, due, now meter.Instant) {
 	if due < meter.Never && due > now && (li.Unit != "" || li.Settles) {
 		at, _ := l.order.Expect(&w.in, now)
-		w.refusal.Wait = bucket.Until(at, now)
+		w.rejection.Wait = bucket.Until(at, now)
 	}
 }
 
-// countRefusalLocked counts a request that is rejected.
-func (l *Core) countRefusalLocked(u *User, li *bucket.Limit, reason bucket.Reason) {
-	l.counts.Refused[reason]++
-	u.counts.Refused[reason]++
-	li.Counts.Refused[reason]++
+// countRejectionLocked counts a request that is rejected.
+func (l *Core) countRejectionLocked(u *User, li *bucket.Limit, reason bucket.Reason) {
+	l.counts.Rejected[reason]++
+	u.counts.Rejected[reason]++
+	li.Counts.Rejected[reason]++
 }
 
-// denyWaiterLocked is denyLocked for a request that may not wait.
-func (l *Core) denyWaiterLocked(w *Waiter, now meter.Instant) bool {
-	why := new(Refusal)
-	if !l.denyLocked(w.charges, w.user, now, why) {
+// rejectWaiterNowLocked is rejectNowLocked for a request that may not wait.
+func (l *Core) rejectWaiterNowLocked(w *Waiter, now meter.Instant) bool {
+	why := new(Rejection)
+	if !l.rejectNowLocked(w.charges, w.user, now, why) {
 		return false
 	}
-	w.refusal = why
+	w.rejection = why
 	return true
 }
 
-// denyLocked rejects a request that cannot be paid now and may not wait, where no other request waits: then its wait is the
+// rejectNowLocked rejects a request that cannot be paid now and may not wait, where no other request waits: then its wait is the
 // longest that its buckets say, and nothing has to be planned. It has no effect, and returns false, where requests wait or may
 // have to wait for a store, where costs are to be clamped, and in a dry run.
-func (l *Core) denyLocked(charges []Charge, u *User, now meter.Instant, r *Refusal) bool {
+func (l *Core) rejectNowLocked(charges []Charge, u *User, now meter.Instant, r *Rejection) bool {
 	if l.supplies != nil || l.dry {
 		return false
 	}
@@ -110,7 +110,7 @@ func (l *Core) denyLocked(charges []Charge, u *User, now meter.Instant, r *Refus
 		}
 	}
 	b := binding.Bucket
-	reason := b.WhyDenied(due, now)
+	reason := b.WhyRejected(due, now)
 	r.Reason, r.Limit, r.Key, r.Cost = reason, binding.Limit(), b.Key, binding.Cost
 	if b.Limit.Plans {
 		due = b.Soonest(due, binding.Cost)
@@ -120,6 +120,6 @@ func (l *Core) denyLocked(charges []Charge, u *User, now meter.Instant, r *Refus
 	if reason == bucket.ReasonCost {
 		r.Most = b.Meter.Most()
 	}
-	l.countRefusalLocked(u, binding.Limit(), reason)
+	l.countRejectionLocked(u, binding.Limit(), reason)
 	return true
 }

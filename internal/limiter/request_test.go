@@ -340,12 +340,12 @@ func TestARefusalHasThePatienceThatWasTooShort(t *testing.T) {
 		bucket.ReasonNoTokens: 100, bucket.ReasonMaxWait: 100, bucket.ReasonHeld: 100, bucket.ReasonDeadline: 50,
 		bucket.ReasonQueueFull: 50, bucket.ReasonCost: 50, bucket.ReasonKeys: 50, bucket.ReasonStore: 50,
 	} {
-		r := by.refuse(reason, 200, 10)
-		require.Equal(t, &Refusal{Reason: reason, Wait: 190, Patience: patience}, r, strconv.Itoa(int(reason)))
+		r := by.rejection(reason, 200, 10)
+		require.Equal(t, &Rejection{Reason: reason, Wait: 190, Patience: patience}, r, strconv.Itoa(int(reason)))
 	}
 	by = bounds{expiry: meter.Never, deadline: meter.Never}
-	require.Zero(t, by.refuse(bucket.ReasonQueueFull, 5, 10).Patience)
-	require.Zero(t, by.refuse(bucket.ReasonQueueFull, 5, 10).Wait, "that instant has passed")
+	require.Zero(t, by.rejection(bucket.ReasonQueueFull, 5, 10).Patience)
+	require.Zero(t, by.rejection(bucket.ReasonQueueFull, 5, 10).Wait, "that instant has passed")
 	require.EqualValues(t, int64(math.MaxInt64), bucket.Until(meter.Never, 10))
 }
 

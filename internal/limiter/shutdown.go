@@ -19,7 +19,7 @@ type drain struct {
 	done   chan struct{}
 }
 
-// Shutdown rejects the requests of a User that come from now on, or all requests if it is nil; a User that is shut down is Apart. It returns
+// Shutdown rejects the requests of a User that come from now on, or all requests if it is nil; a User that is shut down is Alone. It returns
 // when none of them waits or is in flight and, for all requests, when everything that was leased is back in the stores that are reachable.
 // If ctx ends before, those that wait are rejected, and the error is its cause.
 func (l *Core) Shutdown(ctx context.Context, of *User) error {
@@ -108,7 +108,7 @@ func (l *Core) isDrainedLocked(d *drain) bool {
 
 // Finish reports that a request of a User that Flies is not in flight any more.
 func (l *Core) Finish(u *User) {
-	if u.Apart {
+	if u.Alone {
 		u.flights.ended.Add(1)
 	}
 	l.flights.ended.Add(1)
@@ -123,7 +123,7 @@ func (l *Core) takeOffLocked(u *User) {
 	if u.Flies {
 		l.flights.n++
 	}
-	if u.Apart {
+	if u.Alone {
 		u.flights.n++
 	}
 }
@@ -132,7 +132,7 @@ func (l *Core) landedLocked(u *User) {
 	if u.Flies {
 		l.flights.n--
 	}
-	if u.Apart {
+	if u.Alone {
 		u.flights.n--
 	}
 }
@@ -150,15 +150,15 @@ func (l *Core) Expect(u *User) {
 func (l *Core) shutsOutLocked(w *Waiter, now meter.Instant) bool {
 	before := func(shut bool, at meter.Instant) bool { return !shut || w.arrived < now && w.arrived <= at }
 	if !before(l.shut, l.shutAt) || !before(w.user.shut, w.user.shutAt) {
-		w.refusal = l.refusalOfShut(w.charges)
-		l.refusedLocked(w)
+		w.rejection = l.rejectionOfShut(w.charges)
+		l.rejectedLocked(w)
 	}
-	return w.refusal != nil
+	return w.rejection != nil
 }
 
-// refusalOfShut returns the refusal of a request that came after Shutdown.
-func (l *Core) refusalOfShut(charges []Charge) *Refusal {
-	r := &Refusal{Reason: bucket.ReasonShutdown, Limit: l.Limits[0], Wait: math.MaxInt64}
+// rejectionOfShut returns the rejection of a request that came after Shutdown.
+func (l *Core) rejectionOfShut(charges []Charge) *Rejection {
+	r := &Rejection{Reason: bucket.ReasonShutdown, Limit: l.Limits[0], Wait: math.MaxInt64}
 	if len(charges) > 0 {
 		c := &charges[0]
 		r.Limit, r.Key, r.Cost = c.Limit(), c.Key, c.Cost

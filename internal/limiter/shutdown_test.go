@@ -62,7 +62,7 @@ func TestShutdownThatRunsOutOfTimeRejectsWhatWaits(t *testing.T) {
 		requireGranted(t, all[1], time.Second)
 		requireRejected(t, all[2], 2*time.Second-1, bucket.ReasonShutdown)
 		requireRejected(t, all[3], 2*time.Second-1, bucket.ReasonShutdown)
-		require.EqualValues(t, 2, l.counts().Refused[bucket.ReasonShutdown])
+		require.EqualValues(t, 2, l.counts().Rejected[bucket.ReasonShutdown])
 		l.check()
 	})
 }
@@ -87,7 +87,7 @@ func TestShutdownRejectsTheLastRequestsFirst(t *testing.T) {
 func TestShutdownOfOneUserLeavesTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := drive(t, tokenBucket(2, time.Second))
-		apart := &limiter.User{Observer: l, Flies: true, Apart: true}
+		apart := &limiter.User{Observer: l, Flies: true, Alone: true}
 		r := l.request(ask{})
 		r.User = apart
 		require.True(t, l.Now(r, nil))

@@ -21,19 +21,19 @@ type Waiter struct {
 	Claim    *Claim        // the request waits in other Cores, too; nil: it does not
 	Late     bool          // it passes the gate only if it has to wait
 
-	try     bool    // it never overtakes a waiter
-	joining bool    // it may be granted on arrival
-	queued  bool    // it was not decided on arrival
-	served  bool    // it was granted after it had joined the order of waiters
-	lowered bool    // some estimate was lowered, as its charge says
-	verdict verdict // guarded by the lock until it is decided
-	user    *User
-	charges []Charge      // nil while it waits, as the order of waiters has them, unless it is lowered
-	traits  quota.Traits  // what else its server may count it by, once it has passed a gate; nil: nothing
-	mark    Mark          // of the grant of the request
-	refusal *Refusal      // nil: it was not rejected
-	ghost   *ghost        // its request was sent immediately, in a dry run; nil: it was not
-	decided chan struct{} // closed when it is granted or rejected; nil: it is a ghost, or must not wait
+	try       bool    // it never overtakes a waiter
+	joining   bool    // it may be granted on arrival
+	queued    bool    // it was not decided on arrival
+	served    bool    // it was granted after it had joined the order of waiters
+	lowered   bool    // some estimate was lowered, as its charge says
+	verdict   verdict // guarded by the lock until it is decided
+	user      *User
+	charges   []Charge      // nil while it waits, as the order of waiters has them, unless it is lowered
+	traits    quota.Traits  // what else its server may count it by, once it has passed a gate; nil: nothing
+	mark      Mark          // of the grant of the request
+	rejection *Rejection    // nil: it was not rejected
+	ghost     *ghost        // its request was sent immediately, in a dry run; nil: it was not
+	decided   chan struct{} // closed when it is granted or rejected; nil: it is a ghost, or must not wait
 
 	bounds
 	in                 order.Waiter
@@ -60,7 +60,7 @@ type verdict uint8
 const (
 	waiting verdict = iota
 	granted
-	refused
+	rejected
 	left // its context ended first, or another Core granted it
 )
 
@@ -90,7 +90,7 @@ func (w *Waiter) SetCaller(name string, weight int64) { w.in.Caller, w.in.Weight
 func (w *Waiter) Decided() <-chan struct{} { return w.decided }
 
 // Rejected reports whether the request was rejected, once it does not wait any more.
-func (w *Waiter) Rejected() bool { return w.refusal != nil }
+func (w *Waiter) Rejected() bool { return w.rejection != nil }
 
 // Take moves the request of w, which was granted, to r.
 func (w *Waiter) Take(r *Request) {
@@ -215,7 +215,7 @@ func (b *bounds) check(due, now meter.Instant, binding *bucket.Bucket) bucket.Re
 	case b.expiry > b.arrived && !binding.IsHeld(b.expiry):
 		return bucket.ReasonMaxWait
 	}
-	return binding.WhyDenied(due, b.expiry)
+	return binding.WhyRejected(due, b.expiry)
 }
 
 // isCutOff reports whether a request that waits for a store that is unreachable until then cannot wait so long.
@@ -223,9 +223,9 @@ func (b *bounds) isCutOff(due, until meter.Instant) bool {
 	return until > 0 && due >= until && (until == supply.Shut || due > b.expiry || due >= b.deadline)
 }
 
-// refuse returns the refusal of a request that could go at due, without the charge because of which it is refused.
-func (b *bounds) refuse(reason bucket.Reason, due, now meter.Instant) *Refusal {
-	r := &Refusal{Reason: reason, Wait: bucket.Until(due, now)}
+// rejection returns the rejection of a request that could go at due, without the charge because of which it is rejected.
+func (b *bounds) rejection(reason bucket.Reason, due, now meter.Instant) *Rejection {
+	r := &Rejection{Reason: reason, Wait: bucket.Until(due, now)}
 	last := b.expiry
 	switch reason {
 	case bucket.ReasonMaxWait, bucket.ReasonNoTokens, bucket.ReasonHeld:

@@ -32,7 +32,7 @@ const (
 // record; what the server counts together is a [quota].
 type Account struct {
 	Key     Key    // without a family
-	Apart   string // of the keys of its requests
+	Parts   string // of the keys of its requests
 	Example string // one of its requests, for people, once the server has been seen to count some separately; "": not yet
 	Limited uint32 // responses by which the server refused because of a limit
 
@@ -129,16 +129,16 @@ func (a *Account) Bounds(n int64) bool {
 }
 
 // Saved returns what is left of the quota of that name, less the requests in flight, if that and the reset are known.
-func (a *Account) Saved(now meter.Instant, name string) (c Claim, ok bool) {
+func (a *Account) Saved(now meter.Instant, name string) (c Figures, ok bool) {
 	q := a.find(name)
 	if q == nil || q.reset <= now || q.reset == meter.Never || q.left == meter.MaxCount {
-		return Claim{}, false
+		return Figures{}, false
 	}
-	return Claim{Name: q.name, Limit: q.limit, Left: q.left - q.inFlight, Reset: q.reset, Counted: q.counted, Reserve: q.reserve}, true
+	return Figures{Name: q.name, Limit: q.limit, Left: q.left - q.inFlight, Reset: q.reset, Counted: q.counted, Reserve: q.reserve}, true
 }
 
 // Restore takes what Saved returned in another process.
-func (a *Account) Restore(now meter.Instant, c *Claim) {
+func (a *Account) Restore(now meter.Instant, c *Figures) {
 	q := a.quota(now, c.Name)
 	q.report(now, &Report{Sent: now, Number: a.sent, Kind: Done}, c)
 	a.adopt(now)
@@ -148,7 +148,7 @@ func (a *Account) Restore(now meter.Instant, c *Claim) {
 // separately, all that have the same parts. Of others it is not known after a restart which requests they were.
 func (a *Account) Alone() bool {
 	for _, x := range a.group.accounts {
-		if x != a && x.Apart == a.Apart {
+		if x != a && x.Parts == a.Parts {
 			return false
 		}
 	}

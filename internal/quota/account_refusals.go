@@ -102,10 +102,10 @@ func (a *Account) backOff(r *refusal) {
 
 // emptied takes a refusal because of quotas of which nothing is left. If it is not known until when, one request at a time asks. Requests
 // resume evenly once something is left: all that wait would be sent at that instant otherwise.
-func (a *Account) emptied(r *refusal, claims []Claim) {
+func (a *Account) emptied(r *refusal, figures []Figures) {
 	asks := r.at
-	for i := range claims {
-		if q := a.find(claims[i].Name); claims[i].Refused && q.reset == meter.Never {
+	for i := range figures {
+		if q := a.find(figures[i].Name); figures[i].Refused && q.reset == meter.Never {
 			asks = max(asks, q.try)
 		}
 	}
@@ -121,10 +121,10 @@ func (a *Account) begin(r *refusal, wait int64, end meter.Instant) {
 }
 
 // holdQuotas stops the requests of the quotas that refused one.
-func (a *Account) holdQuotas(claims []Claim, until meter.Instant) {
-	for i := range claims {
-		if claims[i].Refused {
-			a.quota(until, claims[i].Name).holdUntil(until)
+func (a *Account) holdQuotas(figures []Figures, until meter.Instant) {
+	for i := range figures {
+		if figures[i].Refused {
+			a.quota(until, figures[i].Name).holdUntil(until)
 		}
 	}
 }

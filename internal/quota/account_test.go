@@ -28,11 +28,11 @@ func TestAccountKeepsTheQuotasThatLastLongest(t *testing.T) {
 
 func TestAccountDropsQuotasThatAreLongOver(t *testing.T) {
 	a, x, y := newFamilies()
-	asks(t, x, 0, Claim{Name: "old", Limit: 10, Left: 0, Reset: 60 * second, Counted: true})
+	asks(t, x, 0, Figures{Name: "old", Limit: 10, Left: 0, Reset: 60 * second, Counted: true})
 	at := 60*second + quotaStale
-	asks(t, y, at, Claim{Name: "new", Limit: 10, Left: 5, Reset: meter.Never, Counted: true})
+	asks(t, y, at, Figures{Name: "new", Limit: 10, Left: 5, Reset: meter.Never, Counted: true})
 	require.Len(t, a.quotas, 2)
-	asks(t, y, at+1, Claim{Name: "newer", Limit: 10, Left: 5, Reset: meter.Never, Counted: true})
+	asks(t, y, at+1, Figures{Name: "newer", Limit: 10, Left: 5, Reset: meter.Never, Counted: true})
 	require.Len(t, a.quotas, 2)
 	require.True(t, x.Open(at+1), "a dropped quota stops no request")
 	sends(t, x, at+1, 200)
@@ -40,9 +40,9 @@ func TestAccountDropsQuotasThatAreLongOver(t *testing.T) {
 	require.Empty(t, x.quotas)
 
 	a, x, y = newFamilies()
-	asks(t, x, 0, Claim{Name: "old", Limit: 10, Left: 5, Reset: 60 * second, Counted: true})
+	asks(t, x, 0, Figures{Name: "old", Limit: 10, Left: 5, Reset: 60 * second, Counted: true})
 	sends(t, x, 1, 1)
-	asks(t, y, 2*at, Claim{Name: "new", Limit: 10, Left: 5, Reset: meter.Never, Counted: true})
+	asks(t, y, 2*at, Figures{Name: "new", Limit: 10, Left: 5, Reset: meter.Never, Counted: true})
 	require.Len(t, a.quotas, 2, "something is in flight")
 }
 
@@ -141,7 +141,7 @@ func TestAHoldOfAQuotaIsAskedAboutOnceADay(t *testing.T) {
 	a, g, _ := newFamilies()
 	asks(t, g, 0, core(100, 50, 3*second))
 	g.apply(&Report{
-		Reading: Reading{Hints: &Hints{Limited: true, Wait: year}, claims: []Claim{empty(100, 3*second)}, named: true, empty: true},
+		Reading: Reading{Hints: &Hints{Limited: true, Wait: year}, figures: []Figures{empty(100, 3*second)}, named: true, empty: true},
 		Sent:    second, Number: sends(t, g, second, 1),
 	}, second)
 	require.Equal(t, second+longestHold, only(t, a).held)

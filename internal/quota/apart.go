@@ -138,7 +138,7 @@ func mix(x, y uint64) uint64 {
 // kind returns a hash of that by which requests are distinguished at the host.
 func (s *Server) kind(key *Key) uint64 {
 	kind := mix(mix(key.Family, key.Method), key.Credential)
-	if key.Apart == "" && len(s.finer) == 0 { // as for most
+	if key.Parts == "" && len(s.finer) == 0 { // as for most
 		return kind
 	}
 	return s.finerKind(kind, key)
@@ -146,8 +146,8 @@ func (s *Server) kind(key *Key) uint64 {
 
 // finerKind returns a hash of a kind and of what else distinguishes requests.
 func (s *Server) finerKind(kind uint64, key *Key) uint64 {
-	for i := range len(key.Apart) {
-		kind = mix(kind, uint64(key.Apart[i]))
+	for i := range len(key.Parts) {
+		kind = mix(kind, uint64(key.Parts[i]))
 	}
 	if finer := s.finerOf(key.Family); finer.by != 0 && key.Traits != nil {
 		for n := range MaxTraits {
@@ -164,7 +164,7 @@ func (s *Server) finerKind(kind uint64, key *Key) uint64 {
 func (p *group) guess(key *Key) (best *Account) {
 	most, looked := -1, 0
 	for _, a := range p.accounts {
-		if a.Apart != key.Apart {
+		if a.Parts != key.Parts {
 			continue
 		}
 		for _, g := range a.gates[:min(len(a.gates), lookAtMost)] {
@@ -191,8 +191,8 @@ func (a alike) likeness(key *Key) (n int) {
 
 // reported returns a hash of which quotas are reported, and of their limits; 0: none.
 func (r *Reading) reported() (hash uint64) {
-	for i := range r.claims {
-		c := &r.claims[i]
+	for i := range r.figures {
+		c := &r.figures[i]
 		h := uint64(c.Limit) + 2
 		for j := range len(c.Name) {
 			h = mix(h, uint64(c.Name[j]))
@@ -246,7 +246,7 @@ func (s *Server) finerOf(family uint64) (f finer) {
 // room for another. A new one begins in the account of g, to which the responses to its requests have led.
 func (r *Registry) Part(g *Gate, traits Traits, now meter.Instant) *Gate {
 	k := g.Account.Key
-	k.Apart, k.Family, k.Method, k.Credential, k.Traits = g.Account.Apart, g.family, g.method, g.credential, traits
+	k.Parts, k.Family, k.Method, k.Credential, k.Traits = g.Account.Parts, g.family, g.method, g.credential, traits
 	if part := r.Find(&k, now); part != nil {
 		return part
 	}
@@ -267,7 +267,7 @@ func (r *Registry) sort(g *Gate, rep *Report, now meter.Instant) (from *Account)
 		to = r.asked(g, rep, now)
 	case g.differs(rep, reported, now):
 		g.notes(rep, reported)
-	case g.Account.contradicts(rep.claims, g), g.countsApart(rep):
+	case g.Account.contradicts(rep.figures, g), g.countsApart(rep):
 		to = r.other(g, rep, now)
 		g.notes(rep, reported)
 		g.joined, g.apart = true, 0
@@ -355,16 +355,16 @@ func (g *Gate) isWeighed() bool {
 
 // contradicts reports whether responses to requests of other gates than g have shown that the account has other quotas than are
 // reported, or other limits.
-func (a *Account) contradicts(claims []Claim, g *Gate) bool {
+func (a *Account) contradicts(figures []Figures, g *Gate) bool {
 	others := false
 	for _, x := range a.gates {
 		if x == g || !x.joined || len(x.quotas) == 0 {
 			continue
 		}
 		others = true
-		for i := range claims {
-			if q := a.find(claims[i].Name); q != nil && slices.Contains(x.quotas, q) {
-				return q.limit >= 0 && claims[i].Limit >= 0 && q.limit != claims[i].Limit
+		for i := range figures {
+			if q := a.find(figures[i].Name); q != nil && slices.Contains(x.quotas, q) {
+				return q.limit >= 0 && figures[i].Limit >= 0 && q.limit != figures[i].Limit
 			}
 		}
 	}
@@ -375,7 +375,7 @@ func (a *Account) contradicts(claims []Claim, g *Gate) bool {
 // far as is known.
 func (g *Gate) differs(rep *Report, reported uint64, now meter.Instant) bool {
 	n := g.own.before(rep.Number)
-	h := counting{report: int64(reported), left: rep.claims[0].Left, n: n}
+	h := counting{report: int64(reported), left: rep.figures[0].Left, n: n}
 	before := counting{report: int64(g.report), left: g.left, n: g.newest}
 	odd := g.report != 0 && !h.fits(&before, 2+g.inFlight) && (h.report != before.report || !g.Account.ended(rep))
 	of := ofCounts
@@ -427,7 +427,7 @@ func (p *group) mixed(family uint64, now meter.Instant) {
 
 // ended reports whether the window of the quota that a response reports first had ended when its request was sent, as far as is known.
 func (a *Account) ended(rep *Report) bool {
-	q := a.find(rep.claims[0].Name)
+	q := a.find(rep.figures[0].Name)
 	return q != nil && q.ended(rep.Sent)
 }
 
@@ -503,14 +503,14 @@ func (s *Server) refine(family uint64, trait int) bool {
 // notes keeps what a response reports.
 func (g *Gate) notes(rep *Report, reported uint64) {
 	if n := g.own.before(rep.Number); n > g.newest || g.report == 0 {
-		g.left, g.newest = rep.claims[0].Left, n
+		g.left, g.newest = rep.figures[0].Left, n
 	}
 	g.report = reported
 }
 
 // countsApart weighs the counts of a response: they follow from the requests of the gate alone, or from all requests of the account.
 func (g *Gate) countsApart(rep *Report) bool {
-	c, by := &rep.claims[0], g.Account.by
+	c, by := &rep.figures[0], g.Account.by
 	q := g.Account.find(c.Name)
 	n := g.own.before(rep.Number)
 	if !c.Counted || q == nil || by == nil || by == g || q.left == meter.MaxCount || g.newest == 0 || n <= g.newest {
@@ -530,7 +530,7 @@ func (g *Gate) countsApart(rep *Report) bool {
 // countsWith weighs the count of a response that is lower than requests of the account explain. If those of another account do,
 // again and again, the server counts the gate's requests with them: it returns that account, otherwise the gate's.
 func (g *Gate) countsWith(rep *Report, now meter.Instant) *Account {
-	a, c := g.Account, &rep.claims[0]
+	a, c := g.Account, &rep.figures[0]
 	q := a.find(c.Name)
 	if len(a.group.accounts) == 1 || !c.Counted || q == nil || q.left == meter.MaxCount || q.ended(rep.Sent) {
 		return a
@@ -540,7 +540,7 @@ func (g *Gate) countsWith(rep *Report, now meter.Instant) *Account {
 		return a
 	}
 	for _, b := range a.group.accounts {
-		if b != a && b.Apart == a.Apart && b.counts(c.Name, rep.Sent) && b.fits(rep, now) {
+		if b != a && b.Parts == a.Parts && b.counts(c.Name, rep.Sent) && b.fits(rep, now) {
 			if g.with++; g.with < mostVotes {
 				return a
 			}
@@ -564,7 +564,7 @@ func abs(n int64) int64 { return max(n, -n) }
 // new one.
 func (r *Registry) other(g *Gate, rep *Report, now meter.Instant) *Account {
 	for _, a := range g.Account.group.accounts {
-		if a != g.Account && a.Apart == g.Account.Apart && a.fits(rep, now) {
+		if a != g.Account && a.Parts == g.Account.Parts && a.fits(rep, now) {
 			return a
 		}
 	}
@@ -573,14 +573,14 @@ func (r *Registry) other(g *Gate, rep *Report, now meter.Instant) *Account {
 
 // fits reports whether a response may be of the quotas of the account, by their limits, ends and counts.
 func (a *Account) fits(rep *Report, now meter.Instant) bool {
-	return !slices.ContainsFunc(rep.claims, func(c Claim) bool {
+	return !slices.ContainsFunc(rep.figures, func(c Figures) bool {
 		q := a.find(c.Name)
 		return q == nil || q.limit != c.Limit || !q.fits(&c, now)
 	})
 }
 
-// fits reports whether a claim may be of the quota, by its end and its count.
-func (q *quota) fits(c *Claim, now meter.Instant) bool {
+// fits reports whether figures may be of the quota, by its end and its count.
+func (q *quota) fits(c *Figures, now meter.Instant) bool {
 	if q.left == meter.MaxCount || q.ended(now) {
 		return true
 	}
@@ -597,7 +597,7 @@ func (r *Registry) split(g *Gate, now meter.Instant) *Account {
 		return a
 	}
 	n := newAccount(a.server, r.seeds.Uint64())
-	n.Key, n.Apart, n.final, n.own, n.bare, n.sent, n.used, n.pace.most = a.Key, a.Apart, a.final, a.own, a.bare, a.sent, now, a.pace.most
+	n.Key, n.Parts, n.final, n.own, n.bare, n.sent, n.used, n.pace.most = a.Key, a.Parts, a.final, a.own, a.bare, a.sent, now, a.pace.most
 	a.server.add(n)
 	if g.joined { // what the account's responses have shown of rates and times is of a mixture
 		for _, q := range g.quotas {

@@ -421,7 +421,7 @@ func TestAnAccountDecidesAboutItsPart(t *testing.T) {
 		}
 		if parts {
 			other := at("h", 2)
-			other.Apart = "another"
+			other.Parts = "another"
 			r.Gate(other, 0)
 		}
 		rep := Report{Reading: refusing(10 * time.Second).Read(second), Sent: second, Own: Own{Adaptive: true}}

@@ -117,7 +117,7 @@ func TestWhatARefusalHolds(t *testing.T) {
 			} else {
 				requireReady(t, g, now, max(now, a.Held()))
 			}
-			require.Equal(t, c.account > 0 && (!c0.empty || c.unheard) && !c.own.Adaptive, a.pace.rate > 0, "a pace follows where nothing else claims the rate")
+			require.Equal(t, c.account > 0 && (!c0.empty || c.unheard) && !c.own.Adaptive, a.pace.rate > 0, "a pace follows where nothing else figures the rate")
 			require.EqualValues(t, map[bool]int{true: 1}[c.hints.Limited], a.Limited)
 			require.Zero(t, g.InFlight())
 		})

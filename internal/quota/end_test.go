@@ -100,7 +100,7 @@ func TestWithoutAnEndOneRequestAsksLessAndLessOften(t *testing.T) {
 // Even a trusted client keeps its reserve for other clients.
 func TestTheReserveIsKeptUntilTheEnd(t *testing.T) {
 	_, g, _ := newFamilies()
-	kept := func(left int64, reset meter.Instant) Claim {
+	kept := func(left int64, reset meter.Instant) Figures {
 		c := core(100, left, reset)
 		c.Reserve = 40
 		return c
@@ -240,7 +240,7 @@ func TestTheBackoffBeginsAfterTheWaitThatARefusalAsksFor(t *testing.T) {
 	for _, backoff := range []int64{firstRetry, 2 * firstRetry, 4 * firstRetry} {
 		n := g.Take(now, now, 1, false)
 		h := Hints{Limited: true, Asked: true, Wait: time.Duration(5 * second)}
-		g.apply(&Report{Reading: Reading{Hints: &h, empty: true, named: true, claims: []Claim{empty(50, now)}}, Sent: now, Number: n}, now)
+		g.apply(&Report{Reading: Reading{Hints: &h, empty: true, named: true, figures: []Figures{empty(50, now)}}, Sent: now, Number: n}, now)
 		require.Equal(t, now+5*second, q.held)
 		require.Equal(t, backoff, q.backoff)
 		require.Greater(t, q.try, q.held+backoff/2)
@@ -296,7 +296,7 @@ func TestTheFirstRefusalOfAnAdaptiveLimitIsItsOwn(t *testing.T) {
 	n := sends(t, g, 0, 1)
 	rep := &Report{Number: n, Own: Own{Adaptive: true}}
 	rep.Hints, rep.empty, rep.named = &Hints{Limited: true, Wait: 10 * time.Second}, true, true
-	rep.claims = []Claim{empty(50, 10*second)}
+	rep.figures = []Figures{empty(50, 10*second)}
 	g.apply(rep, 0)
 	require.Zero(t, only(t, a).held)
 }
@@ -358,9 +358,9 @@ func TestTwoContradictionsInARowEndTheBeliefInAQuota(t *testing.T) {
 		q := only(t, a)
 		require.True(t, q.scarce)
 		passes(g, c.sent-milli, core(50, c.first, 60*second))
-		claim := core(50, c.second, 60*second)
-		claim.Refused = c.refused
-		answer(g, g.Take(c.sent, c.sent, 1, false), c.sent, c.sent, !c.refused, claim)
+		figures := core(50, c.second, 60*second)
+		figures.Refused = c.refused
+		answer(g, g.Take(c.sent, c.sent, 1, false), c.sent, c.sent, !c.refused, figures)
 		require.Equal(t, c.stopped, q.believed(), name)
 		require.Equal(t, c.stopped, !g.Open(c.sent+1), name)
 	}
@@ -369,9 +369,9 @@ func TestTwoContradictionsInARowEndTheBeliefInAQuota(t *testing.T) {
 // A response that does not name a quota may have been counted by it.
 func TestAResponseThatDoesNotNameAQuota(t *testing.T) {
 	const now = 5 * second
-	tokens := Claim{Name: "core", Limit: 100, Left: 10, Reset: 60 * second, Unit: "tokens"}
+	tokens := Figures{Name: "core", Limit: 100, Left: 10, Reset: 60 * second, Unit: "tokens"}
 	for name, c := range map[string]struct {
-		claim    Claim
+		figures  Figures
 		sent     meter.Instant
 		accepted bool
 		left     int64
@@ -391,7 +391,7 @@ func TestAResponseThatDoesNotNameAQuota(t *testing.T) {
 		"of one that is not known yet":     {core(-1, meter.MaxCount, 60*second), second, true, meter.MaxCount, 60 * second},
 	} {
 		a, g, _ := newFamilies()
-		asks(t, g, 0, c.claim)
+		asks(t, g, 0, c.figures)
 		q := only(t, a)
 		q.backoff = 5
 		n := g.Take(c.sent, c.sent, 1, false)
@@ -435,7 +435,7 @@ func TestAResponseThatDoesNotNameAQuota(t *testing.T) {
 // How much a request costs is not known of other units.
 func TestAQuotaOfAnotherUnitStopsOnlyWhileItIsEmptyAndUntilTheEnd(t *testing.T) {
 	a, g, _ := newFamilies()
-	used := Claim{Name: "tokens", Unit: "tokens", Limit: 1000, Left: 1, Reset: 60 * second}
+	used := Figures{Name: "tokens", Unit: "tokens", Limit: 1000, Left: 1, Reset: 60 * second}
 	asks(t, g, 0, used)
 	sends(t, g, 1, 100)
 	for n := range int64(99) {

@@ -231,7 +231,7 @@ func TestAReportedEndHoldsUnlessSomethingCameBackBefore(t *testing.T) {
 			const now, end = 59 * second, 200 * second
 			n := g.Take(now, now, 1, false)
 			g.apply(&Report{
-				Reading: Reading{Hints: &Hints{Limited: true, Wait: time.Duration(end - now)}, claims: []Claim{empty(20, end)}, named: true, empty: true},
+				Reading: Reading{Hints: &Hints{Limited: true, Wait: time.Duration(end - now)}, figures: []Figures{empty(20, end)}, named: true, empty: true},
 				Sent:    now, Number: n, Own: a.own,
 			}, now)
 			require.Positive(t, q.refills())

@@ -28,8 +28,8 @@ var extremes = []int64{math.MinInt64, -1, 0, 1, 2, 3, 5, 10, 50, 1000, meter.Max
 
 func (s *script) count() int64 { return extremes[s.one(len(extremes))] }
 
-func (s *script) claim(now meter.Instant, refused bool) Claim {
-	c := Claim{Name: []string{"a", "b", Unnamed}[s.one(3)], Limit: s.count(), Left: s.count(), Reset: meter.Never, Counted: s.one(4) > 0}
+func (s *script) figures(now meter.Instant, refused bool) Figures {
+	c := Figures{Name: []string{"a", "b", Unnamed}[s.one(3)], Limit: s.count(), Left: s.count(), Reset: meter.Never, Counted: s.one(4) > 0}
 	if s.one(4) > 0 {
 		c.Reset = meter.AddInstant(now, max(0, extremes[s.one(len(extremes))])*int64(s.one(1000))*milli&math.MaxInt64)
 	}
@@ -62,14 +62,14 @@ func FuzzWhateverServersReport(f *testing.F) {
 		var flying []sent
 		own := Own{Rate: float64(s.one(2) * 10), Fastest: 10, Adaptive: s.one(3) == 0, Slots: s.one(3) == 0}
 		now := second
-		apply := func(i int, accepted bool, claims []Claim) {
+		apply := func(i int, accepted bool, figures []Figures) {
 			q := flying[i]
 			flying = append(flying[:i], flying[i+1:]...)
 			rep := &Report{Sent: q.at, Number: q.n, Accepted: accepted, Own: own}
 			if s.one(5) > 0 {
 				rep.Hints = &Hints{Limited: !accepted, Bare: Bare(s.one(3))}
-				rep.claims = claims
-				for _, c := range claims {
+				rep.figures = figures
+				for _, c := range figures {
 					rep.empty = rep.empty || c.Refused
 					rep.named = rep.named || c.Refused && c.Name != Unnamed
 				}
@@ -97,11 +97,11 @@ func FuzzWhateverServersReport(f *testing.F) {
 			default:
 				if n := len(flying); n > 0 {
 					accepted := s.one(3) > 0
-					var claims []Claim
+					var figures []Figures
 					for range s.one(4) {
-						claims = append(claims, s.claim(now, !accepted))
+						figures = append(figures, s.figures(now, !accepted))
 					}
-					apply(s.one(n), accepted, claims)
+					apply(s.one(n), accepted, figures)
 				}
 			}
 			for _, g := range gates {

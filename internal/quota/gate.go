@@ -271,8 +271,8 @@ func (g *Gate) explains(r *Reading) bool {
 	if !r.empty {
 		return slices.ContainsFunc(g.quotas, func(q *quota) bool { return q.believed() && q.left == 0 })
 	}
-	is := func(c Claim) bool { return g.emptied(&c) != nil }
-	return r.named && !a.own.Adaptive && h.Wait > 0 || slices.ContainsFunc(r.claims, is)
+	is := func(c Figures) bool { return g.emptied(&c) != nil }
+	return r.named && !a.own.Adaptive && h.Wait > 0 || slices.ContainsFunc(r.figures, is)
 }
 
 // wait returns for how long a refusal asks the client to stay away; 0: it does not say, or no longer than until the end of the window of an
@@ -280,7 +280,7 @@ func (g *Gate) explains(r *Reading) bool {
 // next window.
 func (g *Gate) wait(r *Reading, now meter.Instant) time.Duration {
 	h := r.Hints
-	if h == nil || slices.ContainsFunc(r.claims, func(c Claim) bool {
+	if h == nil || slices.ContainsFunc(r.figures, func(c Figures) bool {
 		q := g.emptied(&c)
 		return q != nil && (!h.Asked && q.backoff == 0 || q.reset > now || q.others() > 0) && c.Reset >= meter.AddInstant(now, int64(h.Wait)-rounding)
 	}) {
@@ -290,7 +290,7 @@ func (g *Gate) wait(r *Reading, now meter.Instant) time.Duration {
 }
 
 // emptied returns the quota of which a refusal reports that nothing is left, if accepted responses have reported it.
-func (g *Gate) emptied(c *Claim) *quota {
+func (g *Gate) emptied(c *Figures) *quota {
 	q := g.Account.find(c.Name)
 	if q == nil || !q.served || !c.Refused {
 		return nil
@@ -318,19 +318,19 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 		}
 	}
 	waiting := len(a.waiting) > 0 // if not, there is nothing to plan again
-	until, open, unnamed := a.Until(), waiting && g.Payable(now, 1), len(rep.claims) == 0 || a.knows(Unnamed)
+	until, open, unnamed := a.Until(), waiting && g.Payable(now, 1), len(rep.figures) == 0 || a.knows(Unnamed)
 	if h.After == nil {
 		c.Opened = g.answered(rep, now)
 	}
-	for i := range rep.claims {
-		claim := &rep.claims[i]
-		q := g.under(now, claim.Name)
+	for i := range rep.figures {
+		figures := &rep.figures[i]
+		q := g.under(now, figures.Name)
 		newest := q.newest
-		if q.report(now, rep, claim); q.newest != newest && i == 0 {
+		if q.report(now, rep, figures); q.newest != newest && i == 0 {
 			a.by = g
 		}
-		if h.Wait > 0 && rep.Wait == 0 && claim.Refused && !h.Explained && (h.Asked || q.refills() == 0 || !q.early) { // else the reset is when it is full
-			q.hold(now, int64(h.Wait), claim.Reset)
+		if h.Wait > 0 && rep.Wait == 0 && figures.Refused && !h.Explained && (h.Asked || q.refills() == 0 || !q.early) { // else the reset is when it is full
+			q.hold(now, int64(h.Wait), figures.Reset)
 		}
 	}
 	if !unnamed {
@@ -402,14 +402,14 @@ func (g *Gate) refuse(rep *Report, now meter.Instant) (lifted bool) {
 		}
 	case h.Explained:
 	case r.kind == Exhausted && rep.named && r.wait > 0 && !h.Global:
-		a.holdQuotas(rep.claims, now+min(r.wait, longestHold))
+		a.holdQuotas(rep.figures, now+min(r.wait, longestHold))
 		if h.After != nil {
 			return a.takeBack(h.After.held)
 		}
 	case r.wait > 0:
 		a.refused(&r)
 	case r.kind == Exhausted && h.Wait == 0:
-		a.emptied(&r, rep.claims)
+		a.emptied(&r, rep.figures)
 	case r.kind == Refused && !rep.Own.Slots: // a limit that learns slots decides
 		a.backOff(&r)
 	}

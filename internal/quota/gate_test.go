@@ -75,11 +75,11 @@ func TestGateIsForgottenNoEarlierThanWhatStopsIt(t *testing.T) {
 func TestGateReportsTheLeastOfItsQuotas(t *testing.T) {
 	_, g, _ := newFamilies()
 	require.Equal(t, math.Inf(1), g.Tokens(0))
-	asks(t, g, 0, core(100, 40, 60*second), Claim{Name: "daily", Limit: 1000, Left: 30, Reset: meter.Never, Counted: true})
+	asks(t, g, 0, core(100, 40, 60*second), Figures{Name: "daily", Limit: 1000, Left: 30, Reset: meter.Never, Counted: true})
 	require.EqualValues(t, 30, g.Tokens(0))
 	sends(t, g, 1, 1)
 	require.EqualValues(t, 29, g.Tokens(0))
-	asks(t, g, 2, core(100, 40, 60*second), Claim{Name: "daily", Limit: 1000, Left: 500, Reset: meter.Never, Counted: true})
+	asks(t, g, 2, core(100, 40, 60*second), Figures{Name: "daily", Limit: 1000, Left: 500, Reset: meter.Never, Counted: true})
 	require.EqualValues(t, 39, g.Tokens(59*second))
 	require.EqualValues(t, 99, g.Tokens(60*second))
 }
@@ -141,14 +141,14 @@ func mess(r *rand.Rand, a *Account, g *Gate, now meter.Instant) {
 		if g.inFlight == 0 {
 			return
 		}
-		var claims []Claim
+		var figures []Figures
 		for range r.IntN(5) {
-			claims = append(claims, Claim{fmt.Sprint(r.IntN(40)), number(), number(), number(), r.IntN(3) > 0, number(), r.IntN(4) == 0, "", r.IntN(8) == 0})
+			figures = append(figures, Figures{fmt.Sprint(r.IntN(40)), number(), number(), number(), r.IntN(3) > 0, number(), r.IntN(4) == 0, "", r.IntN(8) == 0})
 			if r.IntN(2) == 0 {
-				claims[len(claims)-1].Reset = meter.AddInstant(now, r.Int64N(10*second))
+				figures[len(figures)-1].Reset = meter.AddInstant(now, r.Int64N(10*second))
 			}
 		}
-		answer(g, a.sent-r.Int64N(10), max(0, now-r.Int64N(second)), now, r.IntN(2) == 0, claims...)
+		answer(g, a.sent-r.Int64N(10), max(0, now-r.Int64N(second)), now, r.IntN(2) == 0, figures...)
 	}
 }
 

@@ -18,12 +18,12 @@ func newFamilies() (a *Account, x, y *Gate) {
 }
 
 // core is what a response reports of a quota of that name.
-func core(limit, left int64, reset meter.Instant) Claim {
-	return Claim{Name: "core", Limit: limit, Left: left, Reset: reset, Counted: true}
+func core(limit, left int64, reset meter.Instant) Figures {
+	return Figures{Name: "core", Limit: limit, Left: left, Reset: reset, Counted: true}
 }
 
 // empty is what a refusal reports of it.
-func empty(limit int64, reset meter.Instant) Claim {
+func empty(limit int64, reset meter.Instant) Figures {
 	c := core(limit, 0, reset)
 	c.Refused = true
 	return c
@@ -41,13 +41,13 @@ func sends(t testing.TB, g *Gate, now meter.Instant, n int) (last int64) {
 }
 
 // answer has the response to a request come: with what it reports, or, if it is neither accepted nor reports anything, no response.
-func answer(g *Gate, n int64, sent, now meter.Instant, accepted bool, claims ...Claim) Change {
+func answer(g *Gate, n int64, sent, now meter.Instant, accepted bool, figures ...Figures) Change {
 	a := g.Account
 	rep := &Report{Sent: sent, Number: n, Accepted: accepted, Own: a.own}
-	if len(claims) > 0 || accepted {
+	if len(figures) > 0 || accepted {
 		rep.Hints = &Hints{Limited: !accepted}
-		rep.claims = claims
-		rep.empty = slices.ContainsFunc(claims, func(c Claim) bool { return c.Refused })
+		rep.figures = figures
+		rep.empty = slices.ContainsFunc(figures, func(c Figures) bool { return c.Refused })
 	}
 	return g.apply(rep, now)
 }
@@ -63,20 +63,20 @@ func denies(g *Gate, n int64, sent, now meter.Instant) {
 }
 
 // asks sends a request that is accepted immediately.
-func asks(t testing.TB, g *Gate, now meter.Instant, claims ...Claim) {
+func asks(t testing.TB, g *Gate, now meter.Instant, figures ...Figures) {
 	t.Helper()
-	answer(g, sends(t, g, now, 1), now, now, true, claims...)
+	answer(g, sends(t, g, now, 1), now, now, true, figures...)
 }
 
 // refuses sends a request that is refused immediately.
-func refuses(t testing.TB, g *Gate, now meter.Instant, claims ...Claim) {
+func refuses(t testing.TB, g *Gate, now meter.Instant, figures ...Figures) {
 	t.Helper()
-	answer(g, sends(t, g, now, 1), now, now, false, claims...)
+	answer(g, sends(t, g, now, 1), now, now, false, figures...)
 }
 
 // passes has a request leave at now, whatever stops it, and be accepted immediately.
-func passes(g *Gate, now meter.Instant, claims ...Claim) {
-	answer(g, g.Take(now, now, 1, false), now, now, true, claims...)
+func passes(g *Gate, now meter.Instant, figures ...Figures) {
+	answer(g, g.Take(now, now, 1, false), now, now, true, figures...)
 }
 
 // only returns the quota of an account that has one.

@@ -17,62 +17,62 @@ func TestHintsAreReadAsOfNow(t *testing.T) {
 		change(&q)
 		return q
 	}
-	claim := func(left int64, reset meter.Instant, refused bool) []Claim {
-		return []Claim{{Name: "q", Limit: 10, Left: left, Reset: reset, Counted: true, Reserve: 2, Refused: refused}}
+	figures := func(left int64, reset meter.Instant, refused bool) []Figures {
+		return []Figures{{Name: "q", Limit: 10, Left: left, Reset: reset, Counted: true, Reserve: 2, Refused: refused}}
 	}
 	for name, c := range map[string]struct {
 		limited          bool
 		wait             time.Duration
 		quota            QuotaHint
-		claims           []Claim
+		figures          []Figures
 		explained, named bool
 	}{
-		"what is left": {quota: quota(func(q *QuotaHint) {}), claims: claim(5, now+60*second, false)},
-		"what is left in a response that has nothing to do with it": {limited: true, quota: quota(func(q *QuotaHint) {}), claims: claim(5, now+60*second, false)},
+		"what is left": {quota: quota(func(q *QuotaHint) {}), figures: figures(5, now+60*second, false)},
+		"what is left in a response that has nothing to do with it": {limited: true, quota: quota(func(q *QuotaHint) {}), figures: figures(5, now+60*second, false)},
 		"a limit of 0, although it was accepted":                    {quota: quota(func(q *QuotaHint) { q.Limit, q.Left = 0, 0 })},
 		"nothing is known":                                          {quota: quota(func(q *QuotaHint) { q.Known = false })},
 		"not enforced":                                              {quota: quota(func(q *QuotaHint) { q.Advisory = true })},
-		"without an end":                                            {quota: quota(func(q *QuotaHint) { q.Ends = false }), claims: claim(5, meter.Never, false)},
-		"nothing is left":                                           {quota: quota(func(q *QuotaHint) { q.Left = 0 }), claims: claim(0, now+60*second, false)},
+		"without an end":                                            {quota: quota(func(q *QuotaHint) { q.Ends = false }), figures: figures(5, meter.Never, false)},
+		"nothing is left":                                           {quota: quota(func(q *QuotaHint) { q.Left = 0 }), figures: figures(0, now+60*second, false)},
 		"a refusal that an empty quota explains": {
-			limited: true, quota: quota(func(q *QuotaHint) { q.Left = 0 }), claims: claim(0, now+60*second, true), explained: true, named: true,
+			limited: true, quota: quota(func(q *QuotaHint) { q.Left = 0 }), figures: figures(0, now+60*second, true), explained: true, named: true,
 		},
 		"an empty quota until later than the wait": {
-			limited: true, wait: time.Second, quota: quota(func(q *QuotaHint) { q.Left = 0 }), claims: claim(0, now+60*second, true), explained: true, named: true,
+			limited: true, wait: time.Second, quota: quota(func(q *QuotaHint) { q.Left = 0 }), figures: figures(0, now+60*second, true), explained: true, named: true,
 		},
 		"an empty quota until sooner than the wait": {
-			limited: true, wait: 2 * time.Minute, quota: quota(func(q *QuotaHint) { q.Left = -1 }), claims: claim(-1, now+60*second, true), explained: true, named: true,
+			limited: true, wait: 2 * time.Minute, quota: quota(func(q *QuotaHint) { q.Left = -1 }), figures: figures(-1, now+60*second, true), explained: true, named: true,
 		},
 		"an empty quota that ends now": {
-			limited: true, quota: quota(func(q *QuotaHint) { q.Left, q.Reset = 0, 0 }), claims: claim(0, now, true), explained: true, named: true,
+			limited: true, quota: quota(func(q *QuotaHint) { q.Left, q.Reset = 0, 0 }), figures: figures(0, now, true), explained: true, named: true,
 		},
 		"an empty quota that ends now, and a wait": {
-			limited: true, wait: 1, quota: quota(func(q *QuotaHint) { q.Left, q.Reset = 0, 0 }), claims: claim(0, now, true), explained: true, named: true,
+			limited: true, wait: 1, quota: quota(func(q *QuotaHint) { q.Left, q.Reset = 0, 0 }), figures: figures(0, now, true), explained: true, named: true,
 		},
 		"an empty quota without an end": {
-			limited: true, quota: quota(func(q *QuotaHint) { q.Left, q.Ends = 0, false }), claims: claim(0, meter.Never, true), explained: true, named: true,
+			limited: true, quota: quota(func(q *QuotaHint) { q.Left, q.Ends = 0, false }), figures: figures(0, meter.Never, true), explained: true, named: true,
 		},
 		"an empty quota without an end, and a wait": {
-			limited: true, wait: time.Second, quota: quota(func(q *QuotaHint) { q.Left, q.Ends = 0, false }), claims: claim(0, meter.Never, true), explained: true, named: true,
+			limited: true, wait: time.Second, quota: quota(func(q *QuotaHint) { q.Left, q.Ends = 0, false }), figures: figures(0, meter.Never, true), explained: true, named: true,
 		},
 		"too little is left": {
-			limited: true, wait: time.Second, quota: quota(func(q *QuotaHint) { q.Left, q.Violated = 1, true }), claims: claim(0, now+second, true), explained: true, named: true,
+			limited: true, wait: time.Second, quota: quota(func(q *QuotaHint) { q.Left, q.Violated = 1, true }), figures: figures(0, now+second, true), explained: true, named: true,
 		},
 		"a quota that was exceeded, of which nothing else is known": {
 			limited: true, wait: time.Second, quota: quota(func(q *QuotaHint) { q.Known, q.Ends, q.Violated = false, false, true }),
-			claims: claim(0, now+second, true), explained: true, named: true,
+			figures: figures(0, now+second, true), explained: true, named: true,
 		},
 		"a quota that was exceeded, until an unknown time": {
-			limited: true, quota: quota(func(q *QuotaHint) { q.Violated = true }), claims: claim(5, now+60*second, false),
+			limited: true, quota: quota(func(q *QuotaHint) { q.Violated = true }), figures: figures(5, now+60*second, false),
 		},
 		"an exceeded quota in a response that is no refusal": {
-			wait: time.Second, quota: quota(func(q *QuotaHint) { q.Violated = true }), claims: claim(5, now+60*second, false),
+			wait: time.Second, quota: quota(func(q *QuotaHint) { q.Violated = true }), figures: figures(5, now+60*second, false),
 		},
 	} {
 		h := &Hints{Limited: c.limited, Wait: c.wait, Quotas: []QuotaHint{c.quota}}
 		r := h.Read(now)
 		require.Same(t, h, r.Hints)
-		require.Equal(t, c.claims, r.claims, name)
+		require.Equal(t, c.figures, r.figures, name)
 		require.Equal(t, c.explained, r.empty, name)
 		require.Equal(t, c.named, r.named, name)
 		require.Equal(t, c.quota, h.Quotas[0], "%s: hints may be read again", name)
@@ -86,24 +86,24 @@ func TestAnEmptyQuotaThatIsNotNamedExplainsARefusalWithoutNamingWhatWasExceeded(
 	r := h.Read(0)
 	require.True(t, r.empty)
 	require.False(t, r.named)
-	require.Len(t, r.claims, 2)
+	require.Len(t, r.figures, 2)
 	h.Quotas[0].Ends = false // such as X-RateLimit-Remaining: 0 without a reset
 	r = h.Read(0)
 	require.True(t, r.empty)
-	require.Len(t, r.claims, 2)
-	require.Equal(t, meter.Never, r.claims[0].Reset)
+	require.Len(t, r.figures, 2)
+	require.Equal(t, meter.Never, r.figures[0].Reset)
 }
 
 func TestOnlyRequestsAreCounted(t *testing.T) {
 	for unit, counted := range map[string]bool{"": true, "requests": true, "tokens": false, "content-bytes": false} {
 		h := &Hints{Quotas: []QuotaHint{{Name: "q", Unit: unit, Limit: -1, Left: 1, Known: true, Ends: true, Reset: time.Minute}}}
 		r := h.Read(0)
-		require.Equal(t, counted, r.claims[0].Counted, unit)
-		require.Equal(t, unit, r.claims[0].Unit)
+		require.Equal(t, counted, r.figures[0].Counted, unit)
+		require.Equal(t, unit, r.figures[0].Unit)
 	}
 }
 
 func TestAResetThatNeverComesIsNoOverflow(t *testing.T) {
 	h := &Hints{Limited: true, Wait: math.MaxInt64, Quotas: []QuotaHint{{Name: "q", Known: true, Ends: true, Reset: math.MaxInt64}}}
-	require.Equal(t, meter.Never, h.Read(100).claims[0].Reset)
+	require.Equal(t, meter.Never, h.Read(100).figures[0].Reset)
 }

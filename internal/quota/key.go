@@ -22,7 +22,7 @@ type Key struct {
 	atHost uint32 // limits whose key is the host
 	atKey  uint32 // limits whose key is the first one
 
-	Apart string // what the API is known to count requests by, besides; "": nothing
+	Parts string // of the request, by which its API is known to count separately; "": none
 
 	// What requests have in common that a client sends for one purpose. Hashes, because paths may contain secrets.
 	Family     uint64 // of the first segment of the path that names a resource
@@ -48,7 +48,7 @@ func (k *Key) Join(limit int, key string) {
 
 // ofGroup returns the key without what is of single requests.
 func (k Key) ofGroup() Key {
-	k.Apart, k.Family, k.Method, k.Credential, k.Traits = "", 0, 0, 0, nil
+	k.Parts, k.Family, k.Method, k.Credential, k.Traits = "", 0, 0, 0, nil
 	return k
 }
 

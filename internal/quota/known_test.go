@@ -38,29 +38,29 @@ func TestAnEmptyQuotaExplainsARefusal(t *testing.T) {
 	named := func(wait time.Duration) Reading { return refusing(wait, until("core", 0, time.Minute)).Read(0) }
 	unnamed := func() Reading { return refusing(time.Second, until(Unnamed, 0, time.Minute)).Read(0) }
 	for name, c := range map[string]struct {
-		known     []Claim // that accepted responses have reported
-		refused   bool    // and one that a refusal has
+		known     []Figures // that accepted responses have reported
+		refused   bool      // and one that a refusal has
 		adaptive  bool
 		r         Reading
 		explained bool
 	}{
-		"no response":                               {known: []Claim{core(9, 0, second)}, r: Reading{}},
-		"no refusal":                                {known: []Claim{core(9, 0, second)}, r: (&Hints{}).Read(0)},
+		"no response":                               {known: []Figures{core(9, 0, second)}, r: Reading{}},
+		"no refusal":                                {known: []Figures{core(9, 0, second)}, r: (&Hints{}).Read(0)},
 		"that it names, with a wait":                {r: named(time.Second), explained: true},
 		"that it names, without a wait":             {r: named(0)},
 		"that it names, with a wait, for a learner": {r: named(time.Second), adaptive: true},
 		"that it names, known, for a learner": {
-			known: []Claim{core(9, 5, second)}, r: named(time.Second), adaptive: true, explained: true,
+			known: []Figures{core(9, 5, second)}, r: named(time.Second), adaptive: true, explained: true,
 		},
-		"that it names, known, without a wait":            {known: []Claim{core(9, 5, second)}, r: named(0), explained: true},
+		"that it names, known, without a wait":            {known: []Figures{core(9, 5, second)}, r: named(0), explained: true},
 		"that it names, known from a refusal only":        {refused: true, r: named(0)},
 		"that it does not name":                           {r: unnamed()},
-		"another one":                                     {known: []Claim{core(9, 5, second)}, r: unnamed()},
-		"none is reported, and none is empty":             {known: []Claim{core(9, 1, second)}, r: refusing(time.Second).Read(0)},
-		"none is reported, and one is empty":              {known: []Claim{core(9, 0, second)}, r: refusing(time.Second).Read(0), explained: true},
+		"another one":                                     {known: []Figures{core(9, 5, second)}, r: unnamed()},
+		"none is reported, and none is empty":             {known: []Figures{core(9, 1, second)}, r: refusing(time.Second).Read(0)},
+		"none is reported, and one is empty":              {known: []Figures{core(9, 0, second)}, r: refusing(time.Second).Read(0), explained: true},
 		"none is reported, and one of a refusal is empty": {refused: true, r: refusing(time.Second).Read(0)},
 		"nothing is reported at all, and one is empty": {
-			known: []Claim{core(9, 0, second)}, r: (&Hints{Bare: Forbidden}).Read(0), explained: true,
+			known: []Figures{core(9, 0, second)}, r: (&Hints{Bare: Forbidden}).Read(0), explained: true,
 		},
 	} {
 		a, g, _ := newFamilies()
@@ -131,28 +131,28 @@ func TestAWaitUntilTheEndOfAnEmptyQuotaIsNoHold(t *testing.T) {
 
 // What is left until the end may be used, and what comes back.
 func TestTheRoomIsWhatIsLeftOverTheTimeUntilTheEnd(t *testing.T) {
-	tokens := Claim{Name: "tokens", Unit: "tokens", Limit: 9, Left: 5, Reset: 60 * second}
+	tokens := Figures{Name: "tokens", Unit: "tokens", Limit: 9, Left: 5, Reset: 60 * second}
 	for name, c := range map[string]struct {
-		claims  []Claim
+		figures []Figures
 		reserve int64
 		flow    flow
 		refused bool
 		room    float64
 	}{
 		"none":                    {room: 0},
-		"an end":                  {claims: []Claim{core(100, 40, 50*second)}, room: 1},
-		"an end, with a reserve":  {claims: []Claim{core(100, 40, 50*second)}, reserve: 20, room: 0.5},
-		"all is reserved":         {claims: []Claim{core(100, 40, 50*second)}, reserve: 60, room: 0},
-		"no end":                  {claims: []Claim{core(100, 40, meter.Never)}, room: 4},
-		"an end soon":             {claims: []Claim{core(100, 40, 10*second+1)}, room: 40},
-		"it refills":              {claims: []Claim{core(100, 40, 50*second)}, flow: flow{10, 5e9, 10}, room: 2 + 20},
-		"it refills, an end soon": {claims: []Claim{core(100, 40, 11*second)}, flow: flow{10, 5e9, 10}, room: 2 + 40},
-		"of another unit":         {claims: []Claim{tokens}, room: 0},
-		"of two":                  {claims: []Claim{core(100, 40, 50*second), tokens}, room: 1},
-		"unlimited":               {claims: []Claim{core(-1, meter.MaxCount, 50*second)}, room: 0},
+		"an end":                  {figures: []Figures{core(100, 40, 50*second)}, room: 1},
+		"an end, with a reserve":  {figures: []Figures{core(100, 40, 50*second)}, reserve: 20, room: 0.5},
+		"all is reserved":         {figures: []Figures{core(100, 40, 50*second)}, reserve: 60, room: 0},
+		"no end":                  {figures: []Figures{core(100, 40, meter.Never)}, room: 4},
+		"an end soon":             {figures: []Figures{core(100, 40, 10*second+1)}, room: 40},
+		"it refills":              {figures: []Figures{core(100, 40, 50*second)}, flow: flow{10, 5e9, 10}, room: 2 + 20},
+		"it refills, an end soon": {figures: []Figures{core(100, 40, 11*second)}, flow: flow{10, 5e9, 10}, room: 2 + 40},
+		"of another unit":         {figures: []Figures{tokens}, room: 0},
+		"of two":                  {figures: []Figures{core(100, 40, 50*second), tokens}, room: 1},
+		"unlimited":               {figures: []Figures{core(-1, meter.MaxCount, 50*second)}, room: 0},
 	} {
 		a, g, _ := newFamilies()
-		passes(g, 0, c.claims...)
+		passes(g, 0, c.figures...)
 		for _, q := range a.quotas {
 			q.reserve, q.flow, q.scarce = c.reserve, c.flow, c.flow.n > 0
 		}
@@ -188,7 +188,7 @@ func TestWhatIsSavedIsRestored(t *testing.T) {
 
 func TestAStateIsThatOfTheNextWindowAfterTheEnd(t *testing.T) {
 	a, g, _ := newFamilies()
-	other := Claim{Name: "b", Limit: -1, Left: 4, Reset: 50 * second, Counted: true, Unit: "requests"}
+	other := Figures{Name: "b", Limit: -1, Left: 4, Reset: 50 * second, Counted: true, Unit: "requests"}
 	asks(t, g, 0, core(100, 40, 60*second), other)
 	for now, want := range map[meter.Instant][]State{
 		50*second - 1: {

@@ -48,8 +48,8 @@ type pace struct {
 	steady meter.Instant // from then on the rate doubles
 	heard  meter.Instant // when the last response came: requests may have waited for it
 	fed    meter.Instant // when the last request was sent that was accepted: without, the rate does not grow
-	given  float64       // requests that were accepted since from
-	from   meter.Instant // the beginning of what was accepted lately at an isolated refusal, or a time in the middle of the last cycles of work and wait
+	given  float64       // requests that were accepted since from; at the end of each cycle of work and wait, half of them are left
+	from   meter.Instant // which is half as long ago then
 	waited meter.Instant // the end of the last refusal's wait; 0: there was none
 	wait   int64         // how long it was
 	most   float64       // the rate of the fastest of the client's own limits, if it has any: no rate is higher until evenly

@@ -99,7 +99,7 @@ func (q *quota) free() int64 { return q.left - q.withheld() - q.inFlight }
 func (q *quota) empty() bool { return q.left <= q.withheld() }
 
 // report takes what the response to a request reports.
-func (q *quota) report(now meter.Instant, rep *Report, c *Claim) {
+func (q *quota) report(now meter.Instant, rep *Report, c *Figures) {
 	sent, n, refused := rep.Sent, q.before(rep.Number), rep.Kind.Refused()
 	left := q.describe(c)
 	q.served = q.served || !refused
@@ -184,7 +184,7 @@ func (q *quota) unitName() string {
 }
 
 // describe takes what does not change from request to request, and returns what is left.
-func (q *quota) describe(c *Claim) (left int64) {
+func (q *quota) describe(c *Figures) (left int64) {
 	q.covered, q.counted, q.reserve = c.Covered, c.Counted, min(max(c.Reserve, 0), meter.MaxCount)
 	if q.unitName() != c.Unit {
 		unit := strings.Clone(c.Unit)

@@ -2,8 +2,8 @@ package quota
 
 import "github.com/httpthrottle/throttle/internal/meter"
 
-// A Claim is what a response reports about one quota, at an instant.
-type Claim struct {
+// Figures are what a response reports about one quota, at an instant.
+type Figures struct {
 	Name    string
 	Limit   int64 // -1: unknown
 	Left    int64
@@ -17,10 +17,10 @@ type Claim struct {
 
 // A Reading is what hints come to at an instant.
 type Reading struct {
-	Hints  *Hints // nil: there are none
-	empty  bool   // they report that a quota is empty, for which the request was refused
-	named  bool   // they name that quota
-	claims []Claim
+	Hints   *Hints // nil: there are none
+	empty   bool   // they report that a quota is empty, for which the request was refused
+	named   bool   // they name that quota
+	figures []Figures
 }
 
 // Read returns what hints come to now.
@@ -35,25 +35,25 @@ func (h *Hints) Read(now meter.Instant) Reading {
 		if !q.Known || q.Advisory || none {
 			continue
 		}
-		c := Claim{Name: q.Name, Unit: q.Unit, Left: q.Left, Limit: q.Limit, Counted: q.Unit == "" || q.Unit == "requests", Reserve: q.Reserve, Reset: meter.Never, Covered: q.Covered}
+		c := Figures{Name: q.Name, Unit: q.Unit, Left: q.Left, Limit: q.Limit, Counted: q.Unit == "" || q.Unit == "requests", Reserve: q.Reserve, Reset: meter.Never, Covered: q.Covered}
 		if q.Ends {
 			c.Reset = meter.AddInstant(now, int64(q.Reset))
 		}
 		if c.Refused = h.Limited && q.Left <= 0; c.Refused {
 			r.empty, r.named = true, r.named || q.Name != Unnamed
 		}
-		if r.claims == nil {
-			r.claims = make([]Claim, 0, len(h.Quotas))
+		if r.figures == nil {
+			r.figures = make([]Figures, 0, len(h.Quotas))
 		}
-		r.claims = append(r.claims, c)
+		r.figures = append(r.figures, c)
 	}
 	return r
 }
 
-// names reports whether a claim is of the quota of that name.
+// names reports whether some figures are of the quota of that name.
 func (r *Reading) names(name string) bool {
-	for i := range r.claims {
-		if r.claims[i].Name == name {
+	for i := range r.figures {
+		if r.figures[i].Name == name {
 			return true
 		}
 	}

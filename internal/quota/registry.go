@@ -129,7 +129,7 @@ func (r *Registry) account(s *Server, key *Key, now meter.Instant) *Account {
 		}
 	}
 	a := newAccount(s, r.seeds.Uint64())
-	a.Key, a.Apart, a.used = key.ofGroup().clone(), strings.Clone(key.Apart), now
+	a.Key, a.Parts, a.used = key.ofGroup().clone(), strings.Clone(key.Parts), now
 	if p != nil && len(p.accounts) > 0 {
 		a.final = p.accounts[0].final
 	}

@@ -189,7 +189,7 @@ func (w *registryModel) step() {
 		w.settle(k)
 	case 10:
 		if g != nil {
-			t := &Claim{Name: []string{"a", "c"}[w.r.IntN(2)], Limit: w.r.Int64N(100), Left: w.r.Int64N(5), Reset: w.now + second, Counted: true}
+			t := &Figures{Name: []string{"a", "c"}[w.r.IntN(2)], Limit: w.r.Int64N(100), Left: w.r.Int64N(5), Reset: w.now + second, Counted: true}
 			require.NoError(w, w.Restore(g.Account, w.now, func(a *Account, now meter.Instant) error {
 				a.Restore(now, t)
 				return nil
@@ -368,7 +368,7 @@ func TestWhatIsRestoredIsBounded(t *testing.T) {
 	r.size += maxTotal - 500
 	err := r.Restore(a, 0, func(a *Account, now meter.Instant) error {
 		for i := range maxQuotas {
-			a.Restore(now, &Claim{Name: fmt.Sprint(i, strings.Repeat("x", 1000)), Limit: 10, Reset: second, Counted: true})
+			a.Restore(now, &Figures{Name: fmt.Sprint(i, strings.Repeat("x", 1000)), Limit: 10, Reset: second, Counted: true})
 		}
 		return fault
 	})
@@ -415,8 +415,8 @@ func TestANewGateFallsUnderTheQuotaThatTheServerDoesNotName(t *testing.T) {
 	first := r.Gate(at("h", 1), 0)
 	a := first.Account
 	require.NoError(t, r.Restore(a, 0, func(a *Account, now meter.Instant) error {
-		a.Restore(now, &Claim{Name: "named", Limit: 10, Left: 0, Reset: 50 * second, Counted: true})
-		a.Restore(now, &Claim{Name: Unnamed, Limit: 10, Left: 0, Reset: 60 * second, Counted: true})
+		a.Restore(now, &Figures{Name: "named", Limit: 10, Left: 0, Reset: 50 * second, Counted: true})
+		a.Restore(now, &Figures{Name: Unnamed, Limit: 10, Left: 0, Reset: 60 * second, Counted: true})
 		return nil
 	}))
 	require.Equal(t, 60*second, first.Ready(0, 0, 1), "and one that was there before")

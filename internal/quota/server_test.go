@@ -14,7 +14,7 @@ import (
 
 // A server decides about a request that arrives, and reports what is left.
 type counter interface {
-	arrive(now meter.Instant) (ok bool, c Claim)
+	arrive(now meter.Instant) (ok bool, c Figures)
 }
 
 // A fixed server has windows of a length.
@@ -23,7 +23,7 @@ type fixed struct {
 	window, used  int64
 }
 
-func (s *fixed) arrive(now meter.Instant) (bool, Claim) {
+func (s *fixed) arrive(now meter.Instant) (bool, Figures) {
 	if w := now / s.length; w != s.window {
 		s.window, s.used = w, 0
 	}
@@ -40,7 +40,7 @@ type bucket struct {
 	at                 meter.Instant
 }
 
-func (s *bucket) arrive(now meter.Instant) (bool, Claim) {
+func (s *bucket) arrive(now meter.Instant) (bool, Figures) {
 	s.level = min(s.burst, s.level+float64(now-s.at)/1e9*s.rate)
 	s.at = now
 	ok := s.level >= 1
@@ -57,7 +57,7 @@ type sliding struct {
 	log           []meter.Instant
 }
 
-func (s *sliding) arrive(now meter.Instant) (bool, Claim) {
+func (s *sliding) arrive(now meter.Instant) (bool, Figures) {
 	s.log = slices.DeleteFunc(s.log, func(at meter.Instant) bool { return at <= now-s.length })
 	ok := int64(len(s.log)) < s.limit
 	if ok {
@@ -66,7 +66,7 @@ func (s *sliding) arrive(now meter.Instant) (bool, Claim) {
 	return ok, refusedUnless(ok, core(s.limit, s.limit-int64(len(s.log)), s.log[0]+s.length))
 }
 
-func refusedUnless(ok bool, c Claim) Claim {
+func refusedUnless(ok bool, c Figures) Figures {
 	c.Refused = !ok
 	return c
 }
@@ -95,7 +95,7 @@ type event struct {
 	n        int64
 	response bool
 	ok       bool
-	claim    Claim
+	figures  Figures
 }
 
 // crowd has callers send requests one after the other, with random latencies from least to most in each direction. It returns how many
@@ -125,11 +125,11 @@ func crowd(r *rand.Rand, g *Gate, s counter, callers int, least, most int64, fro
 		events = events[1:]
 		now = e.at
 		if e.response {
-			answer(g, e.n, e.sent, now, e.ok, e.claim)
+			answer(g, e.n, e.sent, now, e.ok, e.figures)
 			idle++
 			continue
 		}
-		e.ok, e.claim = s.arrive(now)
+		e.ok, e.figures = s.arrive(now)
 		switch {
 		case now < from:
 		case e.ok:
@@ -192,7 +192,7 @@ func TestMostOfALimitIsUsedAndFewRequestsAreRefused(t *testing.T) {
 // endless is a bucket that reports no reset.
 type endless struct{ bucket }
 
-func (s *endless) arrive(now meter.Instant) (bool, Claim) {
+func (s *endless) arrive(now meter.Instant) (bool, Figures) {
 	ok, c := s.bucket.arrive(now)
 	c.Reset = meter.Never
 	return ok, c

@@ -41,7 +41,7 @@ func (w *window) lasts() int64 {
 
 // resize takes the limit that a response reports, if it does, and returns what is left by it. It reports whether it is another
 // quota, of the same name.
-func (w *window) resize(c *Claim) (left int64, other bool) {
+func (w *window) resize(c *Figures) (left int64, other bool) {
 	left = min(max(c.Left, 0), meter.MaxCount)
 	if limit := min(c.Limit, meter.MaxCount); limit >= 0 {
 		other = w.limit >= 0 && w.limit != limit

@@ -171,18 +171,18 @@ func TestAWindowIsNotScarceAfterOneThatHadPlentyLeftAtItsEnd(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 			a, g, _ := newFamilies()
-			claim := func(left int64, reset meter.Instant) Claim {
+			figures := func(left int64, reset meter.Instant) Figures {
 				c0 := core(c.limit, left, reset)
 				c0.Reserve = c.reserve
 				return c0
 			}
-			asks(t, g, second, claim(0, 10*second))
+			asks(t, g, second, figures(0, 10*second))
 			require.True(t, only(t, a).scarce)
-			passes(g, 10*second, claim(c.limit-1, end))
+			passes(g, 10*second, figures(c.limit-1, end))
 			require.True(t, only(t, a).scarce, "the window before ran dry")
-			passes(g, c.last, claim(c.low, end))
+			passes(g, c.last, figures(c.low, end))
 			only(t, a).flow.back = float64(-8 * c.others)
-			passes(g, c.first, claim(c.limit-1, end+10*second))
+			passes(g, c.first, figures(c.limit-1, end+10*second))
 			require.Equal(t, c.scarce, only(t, a).scarce)
 		})
 	}

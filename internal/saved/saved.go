@@ -88,7 +88,7 @@ type Hidden struct {
 // A Server is what a server has reported of its limits.
 type Server struct {
 	Host   string         `json:"host"`
-	Apart  string         `json:"apart,omitzero"` // by which the API is known to count requests, besides
+	Parts  string         `json:"apart,omitzero"` // by which the API is known to count requests, besides
 	Keys   map[string]Key `json:"keys,omitzero"`  // by which requests are counted there, by the limit that they are keys of
 	Held   time.Duration  `json:"held,omitzero"`  // for how long yet
 	Quotas []Quota        `json:"quotas,omitzero"`

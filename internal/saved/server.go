@@ -14,7 +14,7 @@ import (
 // then. It reports false if nothing of it is to be kept.
 func ServerOf(a *quota.Account, limits []*bucket.Limit, now, began meter.Instant) (s Server, ok bool) {
 	s = Server{
-		Host: a.Key.Host, Apart: a.Apart, Keys: keysOf(&a.Key, limits), After: time.Duration(now - began),
+		Host: a.Key.Host, Parts: a.Parts, Keys: keysOf(&a.Key, limits), After: time.Duration(now - began),
 		Held: time.Duration(max(0, a.Held()-now)), HostHeld: time.Duration(max(0, a.Server().Held()-now)),
 	}
 	if !a.Alone() {
@@ -40,7 +40,7 @@ func keysOf(k *quota.Key, limits []*bucket.Limit) (keys map[string]Key) {
 
 // Account returns the key of the account, in a Limiter with these limits.
 func (s *Server) Account(limits []*bucket.Limit) (quota.Key, error) {
-	account, joined := quota.Key{Host: s.Host, Apart: s.Apart}, 0
+	account, joined := quota.Key{Host: s.Host, Parts: s.Parts}, 0
 	for i, li := range limits {
 		if key, ok := s.Keys[li.Name]; ok {
 			account.Join(i, string(key))
@@ -73,7 +73,7 @@ func (s *Server) Restore(a *quota.Account, since int64, now meter.Instant) error
 		if q.Limit < -1 || q.Reserve < 0 || q.Reset < 0 || int64(q.Reset) > meter.MaxPer {
 			faults = append(faults, fmt.Errorf("quota %q: a limit of %d, with %d in reserve, until %v is impossible", q.Name, q.Limit, q.Reserve, q.Reset))
 		} else if reset > 0 {
-			a.Restore(now, &quota.Claim{Name: q.Name, Limit: q.Limit, Left: q.Left, Reset: meter.AddInstant(now, reset), Counted: q.Counted, Reserve: q.Reserve})
+			a.Restore(now, &quota.Figures{Name: q.Name, Limit: q.Limit, Left: q.Left, Reset: meter.AddInstant(now, reset), Counted: q.Counted, Reserve: q.Reserve})
 		}
 	}
 	return errors.Join(faults...)

@@ -17,7 +17,7 @@ import (
 // credentials are the headers that have the credential of a client, the most usual ones first.
 var credentials = [...]string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Private-Token"}
 
-// Describe sets what the requests of a client for one purpose have in common: family, method, credential and traits, but not Apart. The
+// Describe sets what the requests of a client for one purpose have in common: family, method, credential and traits, but not Parts. The
 // request must have a URL.
 func Describe(k *quota.Key, req *http.Request, seed maphash.Seed, withModel bool) {
 	resource, _, _ := cutResource(req.URL.Path)
