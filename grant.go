@@ -58,11 +58,13 @@ func (g *Grant) Done() {
 }
 
 // Settle corrects the charge in the limit of that name to the true cost, which may be 0. Overcharged tokens go back to the bucket
-// immediately and may release waiters. An undercharge becomes debt, which is at most the burst of a [TokenBucket], the n of a
-// window, or one minute's worth of a [Pace] (but at least n), an [Adaptive] limit or a [Shared] TokenBucket (but at least the burst).
-// A charge is corrected where it was made: nothing is returned if its window has ended or its bucket has been full since, and there is no
-// debt in a window that has ended, except of a Shared one, which charges a debt from when the store learns of it until it ends. No window
-// pays the debt of an earlier one, so for costs that may exceed their estimates, use a TokenBucket or a Pace.
+// immediately and may release waiters, except if the window of the charge has ended or its bucket has been full since. An undercharge is
+// charged when Settle is called. Tokens that are missing then are a debt, which those that come in next pay before any request. Only a
+// [CalendarWindow] forgets its debt when it ends.
+//
+// A debt is at most the burst of a [TokenBucket], four times the n of a window, or one minute's worth of a [Pace] (but at least n), an
+// [Adaptive] limit or a [Shared] TokenBucket (but at least the burst). In a window, overcharged tokens that were returned too late to be
+// used reduce the undercharges of about one period, so estimates that are right on average lose little.
 //
 // It is an error without effect if there is no such limit, if it is [InFlight], if nothing was charged there or the charge was
 // given back, if it was settled before, or if cost is negative.

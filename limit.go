@@ -94,7 +94,7 @@ func Quota(n int64, per time.Duration, opts ...LimitOption) Limit {
 //
 // The window is exact to the nanosecond for up to 1,024 requests in a period. With more, requests of the same 64th of the period
 // expire together, when the last of them is one period old. So the window never grants too much, at least 64/65 of n can be used,
-// and the window takes at most 1,090 entries of 32 bytes.
+// and the window takes at most 1,090 entries of 32 bytes, and in debt up to five times as many.
 func SlidingWindow(n int64, per time.Duration, opts ...LimitOption) Limit {
 	return newLimit(kindSliding, n, per, opts)
 }
@@ -534,7 +534,8 @@ func Pause(d time.Duration) LimitOption {
 // CalendarWindow allows n tokens per day, week or month of a time zone, like quotas that a provider resets at midnight. A window
 // ends at the first instant of the next day, week (on Monday) or month in that zone, whatever its length: where clocks change, a
 // day has 23 to 25 hours. The window follows the wall clock, even when that is set. A cost above n can never be paid and is
-// rejected. [RateFor] and [Limiter.SetRate] change n only; their period must be [Calendar.Period].
+// rejected. [RateFor] and [Limiter.SetRate] change n only; their period must be [Calendar.Period]. Each window begins with n tokens,
+// whatever requests of the one before did cost.
 func CalendarWindow(n int64, unit Calendar, zone *time.Location, opts ...LimitOption) Limit {
 	l := newLimit(kindCalendar, n, unit.Period(), opts)
 	l.unit, l.zone = unit, zone

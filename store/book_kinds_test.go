@@ -1,7 +1,6 @@
 package store
 
 import (
-	"maps"
 	"math"
 	"math/big"
 	"math/rand/v2"
@@ -47,61 +46,39 @@ func TestASlidingWindowOfABookIsAListOfWhatCounts(t *testing.T) {
 	for seed := range uint64(60) {
 		r, l := metertest.Seeded(t, seed), newLessor(t)
 		b := Budget{Kind: Sliding, N: 1 + r.Int64N(40), Per: time.Duration(3+r.Int64N(1000)) * time.Millisecond}
-		per := b.Per.Microseconds()
+		list := metertest.SlidingWindow{N: b.N, Per: b.Per.Microseconds()}
 		var leases []Return
-		counts := make(map[int64]int64) // by instant
-		for range 100 {                 // fewer than are joined
+		for range 80 { // fewer than are joined
 			p := someUse(r, l, b, leases)
-			maps.DeleteFunc(counts, func(at, _ int64) bool { return at+per <= l.now })
-			used := func() (sum int64) {
-				for _, n := range counts {
-					sum += n
-				}
-				return sum
-			}
+			list.Advance(l.now)
 			for _, back := range p.Back {
-				if _, ok := counts[back.Lease]; ok {
-					counts[back.Lease] = max(0, counts[back.Lease]-back.Tokens)
+				for i := range list.Events {
+					if e := &list.Events[i]; e.At == back.Lease && e.At+list.Per > l.now {
+						n := min(e.Cost, back.Tokens)
+						e.Cost, back.Tokens = e.Cost-n, back.Tokens-n
+					}
 				}
 			}
-			if owe := min(p.Owe, 2*b.N-used()); owe > 0 {
-				counts[l.now] += owe
-			}
-			want := grants(&p, b.N-used())
+			list.Owe(l.now, p.Owe)
+			want := grants(&p, list.Left(l.now))
+			need := max(1, p.Need)
 			if want > 0 {
-				counts[l.now] += want
-				leases = append(leases, Return{want, l.now})
-			}
-			missing := used() + 1 - b.N // a window reports when its next token comes in
-			if want == 0 && p.Need > 0 {
-				missing = used() + p.Need - b.N
+				list.Take(l.now, want)
+				leases, need = append(leases, Return{want, l.now}), 1 // a window reports when its next token comes in
 			}
 			got := l.ask(p)
 			require.Equal(t, want, got.Tokens)
-			require.EqualValues(t, b.N-used(), got.Left)
-			require.Equal(t, time.Duration(nextOut(counts, per, l.now, missing))*time.Microsecond, got.Wait)
+			require.EqualValues(t, list.Left(l.now), got.Left)
+			require.Equal(t, time.Duration(list.Ready(l.now, need)-l.now)*time.Microsecond, got.Wait)
 		}
 	}
-}
-
-// nextOut returns how long it takes until n of the tokens that count have expired.
-func nextOut(counts map[int64]int64, per, now, missing int64) (wait int64) {
-	if missing <= 0 {
-		return 0
-	}
-	for _, at := range slices.Sorted(maps.Keys(counts)) {
-		if missing -= counts[at]; missing <= 0 {
-			return at + per - now
-		}
-	}
-	return per
 }
 
 func TestAFixedWindowOfABookIsATableOfWhatWasUsed(t *testing.T) {
 	for seed := range uint64(60) {
 		r, l := metertest.Seeded(t, seed), newLessor(t)
 		b := Budget{Kind: Fixed, N: 1 + r.Int64N(40), Per: time.Duration(3+r.Int64N(1000)) * time.Millisecond, Start: time.UnixMicro(r.Int64N(1e9))}
-		table := metertest.FixedWindow{Per: b.Per.Microseconds(), Origin: b.Start.UnixMicro(), Used: make(map[int64]int64)}
+		table := metertest.FixedWindow{N: b.N, Per: b.Per.Microseconds(), Origin: b.Start.UnixMicro(), Used: make(map[int64]int64)}
 		var leases []Return
 		for range 200 {
 			switch r.IntN(6) {
@@ -114,12 +91,15 @@ func TestAFixedWindowOfABookIsATableOfWhatWasUsed(t *testing.T) {
 			window := table.Index(l.now)
 			for _, back := range p.Back {
 				if table.Index(back.Lease) == window {
-					table.Used[window] = max(0, table.Used[window]-back.Tokens)
+					table.GiveBack(l.now, back.Tokens)
 				}
 			}
-			table.Used[window] += max(0, min(p.Owe, 2*b.N-table.Used[window]))
-			want := grants(&p, b.N-table.Used[window])
-			refused := p.Need > max(0, b.N-table.Used[window])
+			table.Owe(l.now, p.Owe)
+			want := grants(&p, table.Left(l.now))
+			wait := time.Duration(0)
+			if p.Need > 0 {
+				wait = time.Duration(table.Ready(l.now, p.Need)-l.now) * time.Microsecond
+			}
 			if table.Used[window] += want; want > 0 {
 				leases = append(leases, Return{want, l.now})
 			}
@@ -127,8 +107,8 @@ func TestAFixedWindowOfABookIsATableOfWhatWasUsed(t *testing.T) {
 			got := l.ask(p)
 			require.Equal(t, want, got.Tokens)
 			require.Equal(t, want, got.AtOnce)
-			require.EqualValues(t, b.N-table.Used[window], got.Left)
-			require.Equal(t, refused, got.Wait == ends)
+			require.EqualValues(t, table.Left(l.now), got.Left)
+			require.Equal(t, wait, got.Wait)
 			require.Equal(t, want > 0, got.Until == ends)
 		}
 	}

@@ -8,7 +8,11 @@ import (
 const (
 	exactEvents = 128 // a sliding window with fewer leases is exact
 	slices64    = 64  // with more, leases in the same 64th of the period are joined
+	mostUsed    = 5   // times n: the most that a window counts as used, so that requests of up to five times their estimates are paid
 )
+
+// mostDebt returns how much more a window may owe, given what it counts as used.
+func (c *Call) mostDebt(used int64) int64 { return max(0, min(mostUsed*c.N, 2*mostUnits)-used) }
 
 const mostTurn = int64(mostAhead / time.Microsecond) // µs
 
@@ -40,11 +44,12 @@ func turn(s state, c *Call, now int64) int64 {
 	switch s := s.(type) {
 	case *slidingState:
 		missing := s.ahead(c) + c.Need - (c.N - s.used)
-		again := (missing - 1) / max(1, s.used) // what is used when it comes in does so again after a period
-		return s.enter(c, again, s.until(missing-again*s.used, now))
+		each := max(1, min(s.used, c.N))
+		again := max(0, missing-1-max(0, s.used-c.N)) / each // what is used when it comes in does so again after a period
+		return s.enter(c, again, s.until(missing-again*each, now))
 	case *fixedState:
 		if c.Kind == Fixed {
-			return s.enter(c, (s.ahead(c)+c.Need-1)/c.N, s.ends-now)
+			return s.enter(c, (s.ahead(c)+s.debt+c.Need-1)/c.N, s.ends-now)
 		}
 	}
 	return 0
@@ -52,6 +57,9 @@ func turn(s state, c *Call, now int64) int64 {
 
 // A slidingState is a log of leases. When it has exactEvents entries, those of the same 64th of the period are joined; they
 // expire with the last of them.
+//
+// A debt takes tokens when it becomes known. Those that are missing then are taken as soon as they come in: the log has them at these
+// instants, which are known, although they are later.
 type slidingState struct {
 	header
 	queue
@@ -68,6 +76,7 @@ func (s *slidingState) advance(c *Call, now int64) {
 		}
 	}
 	s.visit(c, now)
+	n, per := s.n, s.per
 	if s.govern(c, now) {
 		s.rule = c.rule()
 	}
@@ -81,9 +90,42 @@ func (s *slidingState) advance(c *Call, now int64) {
 	for _, r := range c.Back {
 		s.giveBack(r.Lease, r.Tokens, now)
 	}
-	if owe := min(c.Owe, 2*c.N-s.used); owe > 0 {
-		s.add(now, owe)
+	if c.Owe > 0 || s.used < s.n || len(c.Back) > 0 || s.per != per || s.n != n { // what is owed is paid at other instants
+		owed := s.owed(now) + c.Owe
+		s.charge(now, min(owed, c.mostDebt(s.used)))
 	}
+}
+
+// charge spends tokens that are owed, each when it is there.
+func (s *slidingState) charge(now, owed int64) {
+	i, sum := 0, int64(0) // sum: of the log before i
+	for owed > 0 {
+		at, tokens := now, owed
+		if left := s.n - s.used; left > 0 {
+			tokens = min(owed, left)
+		} else {
+			for ; sum+s.log[i].count <= -left; i++ {
+				sum += s.log[i].count
+			}
+			at, tokens = s.log[i].at+s.per, min(owed, sum+s.log[i].count+left)
+		}
+		s.used, owed = s.used+tokens, owed-tokens
+		if last := len(s.log) - 1; last >= 0 && s.log[last].at >= at {
+			s.log[last].count += tokens
+		} else {
+			s.log = append(s.log, event{at, tokens})
+		}
+	}
+}
+
+// owed takes out of the log what is spent later than now, and returns how much that is.
+func (s *slidingState) owed(now int64) (tokens int64) {
+	last := len(s.log) - 1
+	for ; last >= 0 && s.log[last].at > now; last-- {
+		tokens += s.log[last].count
+	}
+	s.log, s.used = s.log[:last+1], s.used-tokens
+	return tokens
 }
 
 func (s *slidingState) giveBack(leased, tokens, now int64) {
@@ -170,12 +212,14 @@ func (s *slidingState) expires() int64 {
 	return max(last, s.hold) + linger
 }
 
-// A fixedState counts the tokens of the window in which the last ask was, of a Fixed limit or a Calendar.
+// A fixedState counts the tokens of the window in which the last ask was, of a Fixed limit or a Calendar. The next windows of a Fixed
+// limit pay its debt first.
 type fixedState struct {
 	header
 	queue
 	used, at int64 // at: the last use
 	ends     int64
+	debt     int64 // what of used the next windows have to pay
 }
 
 func (s *fixedState) advance(c *Call, now int64) {
@@ -188,12 +232,14 @@ func (s *fixedState) advance(c *Call, now int64) {
 	if c.Kind == Calendar && c.differs && now < s.ends { // the window is that of the rule that counts
 		begins, ends = s.at, s.ends
 	}
-	if ends > s.ends && s.waits > 0 {
-		s.came(mulSat(c.N, max(1, (ends-s.ends)/c.Per)))
+	came := mulSat(c.N, max(1, (ends-s.ends)/c.Per))
+	if ends > s.ends {
+		s.came(came - min(came, s.debt))
 	}
 	s.ends = ends
 	if s.at < begins {
-		s.used, s.at = 0, now
+		s.debt = max(0, s.debt-(came-c.N))
+		s.used, s.at = s.debt, now
 	}
 	for _, r := range c.Back {
 		if r.Lease >= begins {
@@ -201,8 +247,13 @@ func (s *fixedState) advance(c *Call, now int64) {
 			s.came(r.Tokens)
 		}
 	}
-	if owe := min(c.Owe, 2*c.N-s.used); owe > 0 {
+	owe := min(c.Owe, c.mostDebt(s.used))
+	if owe > 0 {
 		s.used, s.at = s.used+owe, now
+	}
+	s.debt = max(0, min(s.debt+owe, s.used-c.N))
+	if c.Kind == Calendar { // a month does not pay for the one before
+		s.debt = 0
 	}
 }
 
@@ -210,7 +261,7 @@ func (s *fixedState) short(c *Call, now int64) int64 {
 	if c.Need <= max(0, c.N-s.used) {
 		return 0
 	}
-	return s.ends - now
+	return s.ends - now + min(mulSat((s.debt+c.Need-1)/c.N, c.Per), mostTurn)
 }
 
 func (s *fixedState) most(c *Call) int64 { return max(c.Need, min(c.Want, c.N-s.used)) }
@@ -227,4 +278,6 @@ func (s *fixedState) left(c *Call, p *LeasedPart) {
 	p.Processes = int(s.processes())
 }
 
-func (s *fixedState) expires() int64 { return max(s.ends, s.hold) + linger }
+func (s *fixedState) expires() int64 {
+	return max(s.ends+min(mulSat((s.debt+s.n-1)/s.n, s.per), mostTurn), s.hold) + linger
+}

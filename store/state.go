@@ -131,14 +131,20 @@ func numbers(peaks []peak) (all [][2]int64) {
 func (s *slidingState) save(v *saved) {
 	s.header.save(v)
 	v.Waits = s.waits
-	for _, e := range s.log {
+	now := *s
+	now.log = slices.Clone(s.log)
+	v.Debt = now.owed(s.seen)
+	for _, e := range now.log {
 		v.Log = append(v.Log, [2]int64{e.at, e.count})
+	}
+	if v.Debt > 0 { // for the release before, which counts it for one period
+		v.Log = append(v.Log, [2]int64{s.seen, v.Debt})
 	}
 }
 
 func (s *fixedState) save(v *saved) {
 	s.header.save(v)
-	v.Used, v.At, v.Ends, v.Waits = s.used, s.at, s.ends, s.waits
+	v.Used, v.At, v.Ends, v.Waits, v.Debt = s.used, s.at, s.ends, s.waits, s.debt
 }
 
 func (s *slotsState) save(v *saved) {
@@ -188,12 +194,19 @@ func (v *saved) state(kind Kind) (state, error) {
 			s.log = append(s.log, event{e[0], e[1]})
 			s.used += e[1]
 		}
+		if last := len(s.log) - 1; v.Debt != 0 {
+			if last < 0 || v.Debt != s.log[last].count || v.Debt < 0 || v.Debt > mulSat(mostUsed, r.n) {
+				return nil, fmt.Errorf("it has a debt of %d", v.Debt)
+			}
+			s.log, s.used = s.log[:last], s.used-v.Debt
+			s.charge(s.seen, v.Debt)
+		}
 		return s, nil
 	case Fixed, Calendar:
-		if !isCount(v.Used) || !isCount(v.Waits) {
-			return nil, fmt.Errorf("it has %d tokens used, and requests wait for %d", v.Used, v.Waits)
+		if !isCount(v.Used) || !isCount(v.Waits) || v.Debt < 0 || v.Debt > v.Used {
+			return nil, fmt.Errorf("it has %d tokens used, owes %d, and requests wait for %d", v.Used, v.Debt, v.Waits)
 		}
-		return &fixedState{header: h, queue: queue{v.Waits}, used: v.Used, at: v.At, ends: v.Ends}, nil
+		return &fixedState{header: h, queue: queue{v.Waits}, used: v.Used, at: v.At, ends: v.Ends, debt: v.Debt}, nil
 	case Slots:
 		s := &slotsState{ruling: ruled, holders: make(map[string]holding, len(v.Holders)), hold: v.Hold, earliest: v.Earliest, closed: v.Closed}
 		for name, of := range v.Holders {

@@ -61,6 +61,8 @@ func (b *Book) Status(of *Budget, now time.Time) (status BudgetState, ok bool) {
 		status.PerSecond, status.Most, status.Left = perSecond(s.rule), float64(s.n), float64(s.n)
 		if at < s.ends {
 			status.Left -= float64(s.used)
+		} else {
+			status.Left -= float64(max(0, s.debt-mulSat(s.n, (at-s.ends)/s.per)))
 		}
 	case *slotsState:
 		status.Most, status.Left = float64(s.n), float64(s.n)

@@ -99,7 +99,7 @@ type Part struct {
 	Queue, Queued bool
 
 	Back []Return // leased tokens that were not used, or that were refunded
-	Owe  int64    // tokens used beyond the leased ones; the store charges them even if it goes into debt
+	Owe  int64    // tokens used beyond the leased ones; the store charges them even if it goes into debt, a window up to five times its N in all
 	// Hold blocks the budget for all processes for this long; negative: ends every hold. A Bucket has no more tokens afterwards than before,
 	// or one, because a server that has refused a request is to get the next ones one by one. A store may let it fill meanwhile.
 	Hold time.Duration

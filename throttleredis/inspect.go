@@ -216,8 +216,11 @@ func readState(b *BudgetState, state string, now int64) error {
 		if len(f) < 12 {
 			return errState
 		}
-		if f[11] <= float64(now) {
+		if ends := f[11]; ends <= float64(now) {
 			b.Left = n
+			if len(f) > 13 {
+				b.Left -= max(0, f[13]-n*math.Floor((float64(now)-ends)/per))
+			}
 		}
 	}
 	return nil

@@ -112,3 +112,27 @@ func TestHoldersAreNamedByHostAndPid(t *testing.T) {
 		t.Errorf("%+v: no holder begins with %q", all, want)
 	}
 }
+
+// The windows that have begun since the last ask have paid what was owed.
+func TestTheDebtOfAWindowIsReadAsItIsNow(t *testing.T) {
+	s := start(t)
+	st := newStore(t, s.client(t))
+	for kind, left := range map[store.Kind][]float64{store.Sliding: {-15, -5, 5, 10}, store.Fixed: {-15, -5, 5, 10}, store.Calendar: {-15, 10, 10, 10}} {
+		b := store.Budget{Kind: kind, Limit: "l", Key: string(kind), N: 10, Per: time.Hour}
+		for i := range b.Windows {
+			b.Windows[i] = time.Now().Truncate(time.Hour).Add(time.Duration(i-1) * time.Hour)
+		}
+		b.Start = b.Windows[1]
+		lease1(t, st, store.Part{Budget: b, Owe: 25})
+		state, err := s.client(t).Get(t.Context(), st.key(&b)).Result()
+		must(t, err)
+		_, f := doubles(state)
+		for hours, want := range left {
+			of := BudgetState{Kind: string(kind)}
+			must(t, readState(&of, state, int64(f[0])+int64(hours)*3_600_000_000))
+			if of.Left != want {
+				t.Errorf("%s, %d h later: %v tokens are left, want %v", kind, hours, of.Left, want)
+			}
+		}
+	}
+}

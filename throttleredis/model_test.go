@@ -27,7 +27,8 @@ func modelScripts(t *testing.T, from fs.FS) *scripts {
 			{"head", "redis.call('TIME')", "{0, redis.call('GET', 'clock')}"},
 			{"bucket", "max(1, ceil((max(full * s.tick, s.hold) + LINGER - now) / 1000))", "100000000"},
 			{"sliding", "max(1, ceil((max(last, s.hold) + LINGER - now) / 1000))", "100000000"},
-			{"fixed", "max(1, ceil((max(s.ends, s.hold) + LINGER - now) / 1000))", "100000000"},
+			{"fixed", "max(1, ceil((max(last, s.hold) + LINGER - now) / 1000))", "100000000"},
+			{"fixed", "max(1, ceil((max(s.ends, s.hold) + LINGER - now) / 1000))", "100000000"}, // of the release before
 			{"slots", "ceil((max(s.hold, s.closed, s.holders > 0 and now + LEASED or now) + LINGER - now) / 1000)", "100000000"},
 			{"slots", "ceil((max(s.hold, s.holders > 0 and now + LEASED or now) + LINGER - now) / 1000)", "100000000"}, // of the release before
 		} {
@@ -67,8 +68,8 @@ func TestScriptDecidesAsTheBook(t *testing.T) { // slow: 40,000 calls of a Redis
 }
 
 // TestReleasesDecideTogether has processes of this release and of the one before, whose scripts are in testdata/previous, take turns with
-// the same budgets: during a roll-out, together they decide as one Book, also if it is rolled back. Debts, returns and holds of buckets and
-// paces are left out, because the release before forgives some debts, numbers leases in another way, and lets a blocked bucket fill.
+// the same budgets: during a roll-out, together they decide as one Book, also if it is rolled back. Debts are left out, because the release
+// before forgives some, and returns and holds of buckets and paces, because it numbers leases in another way, and lets a blocked bucket fill.
 func TestReleasesDecideTogether(t *testing.T) {
 	m := newModel(t, start(t).client(t), 1)
 	m.before = modelScripts(t, os.DirFS("testdata/previous"))
@@ -111,6 +112,30 @@ func TestReleasesTakeTokensBack(t *testing.T) {
 			}
 			if got := ask(other, store.Part{Need: 1, Within: time.Minute}); got.Tokens != 1 || got.Left != left+29 {
 				t.Errorf("promised %v, this release %v: the other one leases %d tokens, and %v are left", promised, one == now, got.Tokens, got.Left)
+			}
+		}
+	}
+}
+
+// TestTheReleaseBeforeKeepsTheDebtOfAWindow has the release before decide about a window that is in debt. In a log, it keeps the debt. When a
+// window of the clock ends, it forgives it, as it always did.
+func TestTheReleaseBeforeKeepsTheDebtOfAWindow(t *testing.T) {
+	m := newModel(t, start(t).client(t), 1)
+	scripts := []*scripts{m.store.scripts, modelScripts(t, os.DirFS("testdata/previous"))}
+	for kind, left := range map[store.Kind][]float64{store.Sliding: {-15, -15, -5, -5, 5, 5, 10}, store.Fixed: {-15, -15, 10}} {
+		m.now -= m.now % 3_600_000_000
+		for i, want := range left {
+			p := store.Part{Owe: 25}
+			if i > 0 {
+				p = store.Part{Need: int64(max(1, want+1)) % 11}
+			}
+			m.store.scripts = scripts[i%2]
+			got := m.askOne(store.Budget{Kind: kind, Limit: "l", N: 10, Per: time.Hour}, p)
+			if got.Left != want || got.Tokens > 0 {
+				t.Errorf("%s, %d h later: %d tokens were granted, and %v are left, want %v", kind, (i+1)/2, got.Tokens, got.Left, want)
+			}
+			if i%2 == 1 {
+				m.now += 3_600_000_000
 			}
 		}
 	}
@@ -329,7 +354,7 @@ func (m *model) part(b store.Budget) store.Part {
 		if p.Owe = m.Int64N(4); m.IntN(50) == 0 {
 			p.Owe = m.Int64N(most + 3)
 		}
-		if m.before != nil && promises(b) {
+		if m.before != nil {
 			p.Owe = 0
 		}
 	}

@@ -176,10 +176,6 @@ func TestBucketsAgreeWithThePlainAccountOfTheirRequests(t *testing.T) {
 						if more > 0 {
 							l.all = append(l.all, spent{now, more, true})
 						}
-					case l.name == "sliding window" && c.paid+int64(l.rate.Per) > now, l.name == "fixed window" && c.paid/int64(l.rate.Per) == now/int64(l.rate.Per):
-						used := int64(l.n) - int64(c.Meter.Tokens(now))
-						c.Meter.Settle(c.paid, now, c.cost, c.cost+more)
-						*paid += min(more, max(0, 2*l.n-used))
 					}
 				}
 			default:

@@ -104,11 +104,12 @@ func (m *Leased) owesUpTo(most, tokens int64, now meter.Instant) {
 	}
 }
 
-// mostOwed returns the largest debt: the n of a window, and otherwise what comes in within a minute, or the burst or n if that is more.
+// mostOwed returns the largest debt: four times the n of a window, and otherwise what comes in within a minute, or the burst or n if that is
+// more.
 func (m *Leased) mostOwed() int64 {
 	least := m.Most()
 	if !m.promises() {
-		return least
+		return meter.MulCount(4, least)
 	}
 	if m.budget.Kind == store.Pace {
 		least = m.budget.N

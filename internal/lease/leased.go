@@ -20,13 +20,14 @@ type Leased struct {
 	config Config
 	rate   meter.Rate // at which tokens come in: that of the budget, or a lower one by the rule of another process
 
-	lots []lot            // tokens that may be used now, in the order of use
-	runs []run            // tokens that are promised
-	have int64            // the number of tokens in lots
-	next meter.Instant    // when the next token of runs is due, or the next of lots or runs is void; or earlier, which only costs time
-	at   meter.Instant    // lots and runs are as of this instant
-	last store.LeasedPart // the latest lease that had tokens
-	void meter.Instant    // when those are void
+	lots    []lot            // tokens that may be used now, in the order of use
+	runs    []run            // tokens that are promised
+	have    int64            // the number of tokens in lots
+	next    meter.Instant    // when the next token of runs is due, or the next of lots or runs is void; or earlier, which only costs time
+	at      meter.Instant    // lots and runs are as of this instant
+	last    store.LeasedPart // the latest lease that had tokens
+	void    meter.Instant    // when those are void
+	tooLate meter.Late       // of a window
 	asking
 	alone
 	holds
@@ -458,21 +459,35 @@ func (m *Leased) GiveBack(charged int64, now meter.Instant, cost int64) {
 
 // Settle implements [meter.Meter]. An undercharge takes tokens available; the rest is owed to the store.
 func (m *Leased) Settle(charged int64, now meter.Instant, paid, cost int64) {
-	if cost <= paid {
+	switch {
+	case charged == localCharge && cost > paid:
+		m.settleLocal(now, paid, cost)
+		return
+	case cost <= paid:
+		if charged != localCharge {
+			m.tooLate.Add(now, paid-cost, m.unused(charged, now), int64(m.rate.Per))
+		}
 		m.GiveBack(charged, now, paid-cost)
 		return
 	}
-	if charged == localCharge {
-		m.settleLocal(now, paid, cost)
-		return
-	}
 	m.advance(now)
-	more := cost - paid
+	more := m.tooLate.Reduce(now, cost-paid, int64(m.rate.Per))
 	if n := min(more, m.have); n > 0 {
 		m.draw(n)
 		more -= n
 	}
 	m.owes(more, now)
+}
+
+// unused returns for how much of its period a window did without tokens of a lease: all of it if the window has ended.
+func (m *Leased) unused(leased int64, now meter.Instant) int64 {
+	switch at := m.got - (m.last.ID-leased)*int64(time.Microsecond); {
+	case m.budget.Kind == store.Sliding:
+		return max(0, now-at)
+	case m.fixed() && (now >= m.latest.ends || at < m.latest.ends-m.length()):
+		return int64(m.rate.Per)
+	}
+	return 0
 }
 
 // Most implements [meter.Meter].

@@ -80,7 +80,7 @@ func TestDebtsAreBounded(t *testing.T) {
 	for b, most := range map[store.Budget]int64{
 		bucket(10, time.Second, 5):                            600,
 		bucket(10, time.Hour, 5):                              5,
-		kindOf(store.Sliding, 7):                              7,
+		kindOf(store.Sliding, 7):                              28,
 		kindOf(store.Pace, 10):                                600,
 		{Kind: store.Pace, Limit: "l", N: 10, Per: time.Hour}: 10,
 	} {

@@ -55,6 +55,8 @@ type model struct {
 	grants []*modelWaiter // those that may be given back
 	paid   int
 	clamps int64 // the most that a request costs, of a limit with ClampCost; else 0
+
+	tooLate meter.Late
 }
 
 func (m *model) ready(of metertest.Meter, from meter.Instant, w *modelWaiter) meter.Instant {
@@ -229,18 +231,33 @@ func (m *model) giveBack(w *modelWaiter, back int64, now meter.Instant) {
 			g.peak = new(big.Rat).Add(g.peak, metertest.Rat(back))
 		}
 	case *metertest.SlidingWindow:
+		b.Advance(now)
 		if e := m.eventOf(w, b); e != nil { // else it no longer counts
 			e.Cost -= back
+			b.Advance(now)
 		}
 	case *metertest.FixedWindow:
-		if i := b.Index(now + b.Unix); m.fates[w.id].at >= b.Opened(now) {
-			b.Used[i] -= back
+		if m.fates[w.id].at >= b.Opened(now) {
+			b.GiveBack(now, back)
 		}
 	case *metertest.Slots:
 		b.Used -= back
 	}
 	m.since = now
 	m.serve(now)
+}
+
+// overcharged notes how much of what is given back was of no use in its period.
+func (m *model) overcharged(w *modelWaiter, back int64, now meter.Instant) {
+	at := m.fates[w.id].at
+	switch b := m.ideal.(type) {
+	case *metertest.SlidingWindow:
+		m.tooLate.Add(now, back, now-at, b.Per)
+	case *metertest.FixedWindow:
+		if at < b.Opened(now) {
+			m.tooLate.Add(now, back, b.Per, b.Per)
+		}
+	}
 }
 
 // owe charges more for a request that was granted, but no more than leaves the bucket once its size in debt.
@@ -252,13 +269,9 @@ func (m *model) owe(w *modelWaiter, more int64, now meter.Instant) {
 		b.Owe(now, more)
 		m.paid++
 	case *metertest.SlidingWindow:
-		if e := m.eventOf(w, b); e != nil && now-e.At < b.Per {
-			e.Cost += min(more, max(0, 2*b.N-b.Used(now)))
-		}
+		b.Owe(now, m.tooLate.Reduce(now, more, b.Per))
 	case *metertest.FixedWindow:
-		if i := b.Index(now + b.Unix); m.fates[w.id].at >= b.Opened(now) {
-			b.Used[i] += min(more, max(0, 2*b.N-b.Used[i]))
-		}
+		b.Owe(now, m.tooLate.Reduce(now, more, b.Per))
 	}
 	m.replan(now)
 }
@@ -382,6 +395,7 @@ func (x *modelRun) step() {
 			require.ErrorIs(x, w.grant.settle(x.name, 0), limiter.ErrSettled)
 			w.grant.cancel() // does nothing
 			if cost <= w.cost {
+				x.m.overcharged(w, w.cost-cost, now)
 				x.m.giveBack(w, w.cost-cost, now)
 			} else {
 				x.m.owe(w, min(cost, meter.MaxCount)-w.cost, now)

@@ -6,13 +6,17 @@ import (
 )
 
 // FixedWindow grants n tokens per window, the windows being those of the wall clock, as hourly and daily quotas are.
+//
+// The next windows pay its debt first. In a calendar, a debt ends with its window: a month does not pay for the one before.
 type FixedWindow struct {
-	n      int64
-	grid   windows
-	wall   *Wall
-	index  int64 // the window that used is of
-	used   int64
-	opened Instant // when it was first used, or later
+	n       int64
+	grid    windows
+	wall    *Wall
+	index   int64 // the window that used is of
+	used    int64
+	debt    int64 // what of used the next windows have to pay
+	tooLate Late
+	opened  Instant // when it was first used, or later
 }
 
 // NewFixedWindow returns an unused window. Windows begin at start and every period before and after it; the zero start is
@@ -74,12 +78,21 @@ func (w *FixedWindow) begins(index int64) Instant {
 	return start - w.wall.Unix
 }
 
-// at returns the window that counts at t, and what has been used of it.
-func (w *FixedWindow) at(t Instant) (index, used int64) {
+// at returns the window that counts at t, what has been used of it, and the debt then.
+func (w *FixedWindow) at(t Instant) (index, used, debt int64) {
 	if index = w.indexAt(t); index > w.index {
-		return index, 0
+		used = w.begunWith(index)
+		return index, used, max(0, used-w.n)
 	}
-	return w.index, w.used
+	return w.index, w.used, w.debt
+}
+
+// begunWith returns what has been used of a later window, of that number, when it begins.
+func (w *FixedWindow) begunWith(index int64) int64 {
+	if w.debt == 0 {
+		return 0
+	}
+	return max(0, w.debt-MulCount(w.n, index-w.index-1))
 }
 
 func (w *FixedWindow) Payable(now Instant, cost int64) bool { return w.pays(w.indexAt(now), cost) }
@@ -89,7 +102,7 @@ func (w *FixedWindow) pays(index, cost int64) bool {
 	if index == w.index {
 		return cost <= w.n-w.used
 	}
-	return index > w.index && cost <= w.n
+	return index > w.index && cost <= w.n-w.begunWith(index)
 }
 
 func (w *FixedWindow) Spend(now Instant, cost int64) (int64, bool) {
@@ -97,9 +110,7 @@ func (w *FixedWindow) Spend(now Instant, cost int64) (int64, bool) {
 	if !w.pays(index, cost) {
 		return 0, false
 	}
-	if index > w.index {
-		w.index, w.used, w.opened = index, 0, now
-	}
+	w.open(index, now)
 	w.used += cost
 	return now, true
 }
@@ -108,8 +119,8 @@ func (w *FixedWindow) Ready(from Instant, ahead, cost int64) Instant {
 	if cost > w.n {
 		return Never
 	}
-	index, used := w.at(from)
-	if over := AddCount(ahead, cost) - max(0, w.n-used); over > 0 {
+	index, used, debt := w.at(from)
+	if over := AddCount(ahead, cost) + debt - max(0, w.n-used+debt); over > 0 {
 		index += 1 + (over-1)/w.n
 	}
 	return max(from, w.begins(index))
@@ -122,24 +133,44 @@ func (w *FixedWindow) Take(_, now Instant, cost int64, _ bool) int64 {
 }
 
 // roll goes on to the window of now.
-func (w *FixedWindow) roll(now Instant) {
-	if index, used := w.at(now); index != w.index {
-		w.index, w.used, w.opened = index, used, now
+func (w *FixedWindow) roll(now Instant) { w.open(w.indexAt(now), now) }
+
+// open goes on to the window of that number, if it is a later one.
+func (w *FixedWindow) open(index int64, now Instant) {
+	if index > w.index {
+		w.used = w.begunWith(index)
+		w.index, w.debt, w.opened = index, max(0, w.used-w.n), now
 	}
 }
 
-func (w *FixedWindow) GiveBack(charged int64, _ Instant, cost int64) {
+func (w *FixedWindow) GiveBack(charged int64, now Instant, cost int64) {
+	w.roll(now)
 	if charged >= w.opened {
 		w.used = max(0, w.used-cost)
+		w.owe(0)
 	}
 }
 
 func (w *FixedWindow) Settle(charged int64, now Instant, paid, cost int64) {
-	switch index, _ := w.at(now); {
-	case cost <= paid:
+	w.roll(now)
+	length := max(1, w.begins(w.index+1)-w.begins(w.index))
+	if cost <= paid {
+		if charged < w.opened {
+			w.tooLate.Add(now, paid-cost, length, length)
+		}
 		w.GiveBack(charged, now, paid-cost)
-	case charged >= w.opened && index == w.index: // else its window has ended
-		w.used += min(cost-paid, max(0, 2*w.n-w.used))
+		return
+	}
+	more := min(w.tooLate.Reduce(now, cost-paid, length), max(0, mostUsed*w.n-w.used))
+	w.used += more
+	w.owe(more)
+}
+
+// owe adds to the debt, as far as the window has no tokens for it.
+func (w *FixedWindow) owe(more int64) {
+	w.debt = max(0, min(w.debt+more, w.used-w.n))
+	if w.grid.zone != nil {
+		w.debt = 0
 	}
 }
 
@@ -147,23 +178,24 @@ func (w *FixedWindow) Most() int64 { return w.n }
 
 func (w *FixedWindow) Matters(now Instant) (must, full Instant) {
 	w.indexAt(now) // if the wall clock was set back, an earlier window counts
-	if w.used > 0 {
-		full = w.begins(w.index + 1)
+	if w.used == 0 {
+		return 0, 0
 	}
+	pay := (w.debt + w.n - 1) / w.n // the number of windows that pay the debt
 	if w.used > w.n {
-		must = full
+		must = w.begins(w.index + max(1, pay))
 	}
-	return must, full
+	return must, w.begins(w.index + 1 + pay)
 }
 
 // Turns returns when the window of now ends.
 func (w *FixedWindow) Turns(now Instant) Instant {
-	index, _ := w.at(now)
+	index, _, _ := w.at(now)
 	return w.begins(index + 1)
 }
 
 func (w *FixedWindow) Tokens(now Instant) float64 {
-	_, used := w.at(now)
+	_, used, _ := w.at(now)
 	return float64(w.n - used)
 }
 
@@ -172,13 +204,14 @@ func (w *FixedWindow) Retune(now Instant, r Rate) {
 	w.n = r.N
 	w.grid.retune(int64(r.Per))
 	w.index = w.indexAt(now)
+	w.owe(0)
 }
 
 func (w *FixedWindow) Resize(Instant, int64) {}
 
 func (w *FixedWindow) Save(now Instant) (s State) {
 	if w.roll(now); w.used > 0 {
-		s.Grants = []Granted{{0, w.used}}
+		s.Grants, s.Debt = []Granted{{0, w.used}}, w.debt
 	}
 	return s
 }
@@ -187,9 +220,8 @@ func (w *FixedWindow) Restore(now Instant, since int64, saved State) error {
 	if saved.Tokens != 0 {
 		return errOtherKind
 	}
-	var fault error
-	w.roll(now)
-	w.used = 0
+	debt, fault := saved.debt()
+	w.index, w.used, w.debt = w.indexAt(now-min(since, MaxPer/2)), 0, 0
 	for _, s := range saved.Grants {
 		if err := s.check(); err != nil {
 			fault = err
@@ -199,6 +231,9 @@ func (w *FixedWindow) Restore(now Instant, since int64, saved State) error {
 			w.used = AddCount(w.used, s.Cost)
 		}
 	}
+	w.owe(debt)
+	w.opened = now
+	w.roll(now)
 	return fault
 }
 

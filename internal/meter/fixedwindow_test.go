@@ -28,7 +28,7 @@ func TestFixedWindowAgreesWithACalendar(t *testing.T) {
 		r := metertest.Seeded(t, seed)
 		unix := r.Int64N(1<<61) - 1<<60
 		rt, start := Rate{1 + r.Int64N(20), time.Duration(1 + r.Int64N(1<<r.IntN(50)))}, time.Time{}
-		m := &metertest.FixedWindow{N: rt.N, Per: int64(rt.Per), Used: make(map[int64]int64)}
+		m := &metertest.FixedWindow{N: rt.N, Per: int64(rt.Per), Unix: unix, Used: make(map[int64]int64)}
 		if seed%2 == 0 {
 			m.Origin = r.Int64N(1<<61) - 1<<60
 			start = time.Unix(0, m.Origin)
@@ -36,6 +36,7 @@ func TestFixedWindowAgreesWithACalendar(t *testing.T) {
 		now := r.Int64N(1 << 50)
 		w := NewFixedWindow(now, rt, start, &Wall{Unix: unix})
 		var grants []metertest.Event
+		var tooLate Late
 		for range 100 {
 			what := fmt.Sprintf("seed %d: %+v, now %d", seed, w, now)
 			i, cost := m.Index(now+unix), 1+r.Int64N(m.N)
@@ -44,7 +45,7 @@ func TestFixedWindowAgreesWithACalendar(t *testing.T) {
 				now += r.Int64N(2 * m.Per)
 			case 1, 2:
 				ok := w.Payable(now, cost)
-				require.Equal(t, m.Used[i]+cost <= m.N, ok, what)
+				require.Equal(t, cost <= m.Left(now), ok, what)
 				if _, spent := spendOrTake(w, r, now, cost); spent {
 					m.Used[i] += cost
 					if e := (metertest.Event{At: now, Cost: cost}); !slices.Contains(grants, e) {
@@ -54,12 +55,8 @@ func TestFixedWindowAgreesWithACalendar(t *testing.T) {
 			case 3, 4:
 				ahead := r.Int64N(3 * m.N)
 				due := w.Ready(now, ahead, 1)
-				windows := (m.Used[i] + ahead) / m.N
-				if used := m.Used[i]; used > m.N { // a debt ends with its window
-					windows = 1 + ahead/m.N
-				}
 				want := now
-				if windows > 0 {
+				if windows := (m.N - m.Left(now) + ahead) / m.N; windows > 0 {
 					want = (i+windows)*m.Per + m.Origin - unix
 				}
 				require.Equal(t, want, due, "%s, ahead %d", what, ahead)
@@ -68,24 +65,31 @@ func TestFixedWindowAgreesWithACalendar(t *testing.T) {
 				if len(grants) > 0 {
 					e := grants[r.IntN(len(grants))]
 					grants = slices.DeleteFunc(grants, func(other metertest.Event) bool { return other == e })
-					settled := r.Int64N(3 * e.Cost)
+					settled := r.Int64N(5 * e.Cost)
 					w.Settle(e.At, now, e.Cost, settled)
-					if m.Index(e.At+unix) == i { // else its window has ended
-						m.Used[i] += min(settled-e.Cost, max(0, 2*m.N-m.Used[i]))
+					switch {
+					case settled > e.Cost:
+						m.Owe(now, tooLate.Reduce(now, settled-e.Cost, m.Per))
+					case m.Index(e.At+unix) == i:
+						m.GiveBack(now, e.Cost-settled)
+					default: // its window has ended
+						tooLate.Add(now, e.Cost-settled, m.Per, m.Per)
 					}
 				}
 			}
 			i = m.Index(now + unix)
-			require.InDelta(t, float64(m.N-m.Used[i]), w.Tokens(now), 0, what)
+			require.InDelta(t, float64(m.Left(now)), w.Tokens(now), 0, what)
 			ends := (i+1)*m.Per + m.Origin - unix
 			require.Equal(t, ends, w.Turns(now), what)
 			must, full := w.Matters(now)
-			require.Equal(t, m.Used[i] > m.N, must > now, what)
+			require.Equal(t, m.Left(now) < 0, must > now, what)
 			if must > now {
-				require.Equal(t, ends, must, what)
+				require.Negative(t, m.Left(must-1), what)
+				require.GreaterOrEqual(t, m.Left(must), int64(0), what)
 			}
-			if m.Used[i] > 0 {
-				require.Equal(t, ends, full, what)
+			if m.Left(now) < m.N {
+				require.Less(t, m.Left(full-1), m.N, what)
+				require.Equal(t, m.N, m.Left(full), what)
 			} else {
 				require.LessOrEqual(t, full, now, what)
 			}

@@ -20,6 +20,10 @@ const (
 	MaxPer   = int64(1) << 62 // longer periods, in ns, are reduced to this one: 146 years
 
 	second = int64(time.Second)
+
+	// mostUsed is how many times n a window can count as used. So the debts of requests that cost up to that many times their estimates are
+	// not forgotten, even if they were granted together.
+	mostUsed = 5
 )
 
 // A Meter is the state and the arithmetic of one bucket.
@@ -89,6 +93,15 @@ type Saver interface {
 type State struct {
 	Tokens float64   // what is left in a token bucket or a pace
 	Grants []Granted // what a window has granted
+	Debt   int64     // what it owes beyond
+}
+
+// debt returns the debt, and what is wrong with it.
+func (s State) debt() (int64, error) {
+	if s.Debt < 0 || s.Debt > MaxCount {
+		return 0, fmt.Errorf("a debt of %d cannot be", s.Debt)
+	}
+	return s.Debt, nil
 }
 
 // A Granted is a cost that a window granted some time before its state was saved.

@@ -48,7 +48,7 @@ func TestQuotaAgreesWithAPlainList(t *testing.T) {
 					m.GiveBack(at, 1)
 				} else {
 					w.Settle(at, now, 1, 3)
-					m.Owe(at, 2)
+					m.Owe(now, 2)
 				}
 			case 7: // a response
 				if len(m.Spent) == 0 {

@@ -41,32 +41,87 @@ func TestAPaceOwesAMinuteAtMost(t *testing.T) {
 	}
 }
 
-func TestASlidingWindowOwesWhereItWasCharged(t *testing.T) {
+// A debt takes each token that comes in until it is paid, so a window grants no more than its rate whatever requests cost in the end.
+func TestASlidingWindowPaysADebtWithWhatComesIn(t *testing.T) {
 	w := &SlidingWindow{n: 10, per: 60 * second}
 	first := w.Take(0, 0, 4, false)
 	w.Take(0, 30*second, 4, false)
-	w.Settle(first, 40*second, 4, 100)
-	require.Equal(t, -10.0, w.Tokens(40*second), "no more than twice the size in all")
-	require.True(t, needed(w, 40*second))
-	require.Equal(t, 60*second, w.Ready(40*second, 0, 6))
-	require.Equal(t, 90*second, w.Ready(40*second, 0, 7))
-	w.Settle(first, 60*second, 100, 0)
-	w.Settle(first, 60*second, 4, 100)
-	require.Equal(t, 6.0, w.Tokens(60*second), "it counts no more")
+	w.Settle(first, 40*second, 4, 15) // 2 are there; 4 come in at 60 s, 4 at 90 s, and 2 at 100 s, of which 1 is left
+	require.Equal(t, -9.0, w.Tokens(40*second))
+	require.Equal(t, -1.0, w.Tokens(90*second))
+	require.True(t, needed(w, 100*second-1))
+	for cost, at := range map[int64]Instant{1: 100, 2: 120, 5: 120, 6: 150, 9: 150, 10: 160} {
+		require.Equal(t, at*second, w.Ready(40*second, 0, cost), cost)
+		require.Equal(t, at*second, w.Ready(90*second, 0, cost), cost)
+	}
+	w.Settle(first, 50*second, 4, 1000)
+	require.Equal(t, -40.0, w.Tokens(50*second), "no more than five times the size in all")
+
+	w = &SlidingWindow{n: 10, per: 60 * second}
+	w.Settle(w.Take(0, 0, 4, false), 60*second, 4, 9)
+	require.Equal(t, 5.0, w.Tokens(60*second), "although the charge counts no more")
+	require.Equal(t, 120*second, w.Ready(60*second, 0, 6))
 }
 
-func TestAFixedWindowOwesUntilItEnds(t *testing.T) {
+func TestWhatComesBackToASlidingWindowPaysItsDebtAtOnce(t *testing.T) {
+	w := &SlidingWindow{n: 10, per: 60 * second}
+	first, then := w.Take(0, 0, 5, false), w.Take(10*second, 10*second, 5, false)
+	w.Settle(first, 20*second, 5, 10)
+	require.Equal(t, 70*second, w.Ready(20*second, 0, 1))
+	w.GiveBack(then, 30*second, 4) // 1 of the debt is left
+	require.Equal(t, -1.0, w.Tokens(30*second))
+	require.Equal(t, 60*second, w.Ready(30*second, 0, 4))
+	require.Equal(t, 70*second, w.Ready(30*second, 0, 5))
+	require.Equal(t, 90*second, w.Ready(30*second, 0, 6), "4 of it were paid at 30 s")
+}
+
+// The next windows pay a debt first. A calendar's do not.
+func TestAFixedWindowPaysADebtWithTheNextOnes(t *testing.T) {
 	w := &FixedWindow{n: 10, grid: windows{per: 60 * second}, wall: new(Wall)}
 	first := w.Take(0, 10*second, 4, false)
 	w.Settle(first, 20*second, 4, 9)
 	require.Equal(t, 1.0, w.Tokens(20*second))
-	w.Settle(first, 20*second, 4, 100)
-	require.Equal(t, -10.0, w.Tokens(20*second), "no more than twice the size in all")
-	require.Equal(t, 60*second, w.Ready(20*second, 0, 1))
-	w.Settle(first, 60*second, 4, 9)
-	require.Equal(t, 10.0, w.Tokens(60*second), "nothing of a window that is over")
-	w.Take(60*second, 60*second, 2, false)
-	w.Settle(first, 61*second, 4, 9)
-	w.Settle(first, 61*second, 4, 0)
-	require.Equal(t, 8.0, w.Tokens(61*second))
+	w.Settle(first, 20*second, 4, 18)
+	require.Equal(t, -13.0, w.Tokens(20*second))
+	require.Equal(t, -3.0, w.Tokens(60*second))
+	require.Equal(t, 7.0, w.Tokens(120*second))
+	require.True(t, needed(w, 120*second-1))
+	require.Equal(t, 120*second, w.Ready(20*second, 0, 7))
+	require.Equal(t, 180*second, w.Ready(20*second, 0, 8))
+	require.Equal(t, 180*second, w.Ready(60*second, 7, 1))
+	w.Settle(first, 130*second, 4, 6)
+	require.Equal(t, 5.0, w.Tokens(130*second), "although the window of the charge has ended")
+	w.Settle(first, 130*second, 4, 1000)
+	require.Equal(t, -40.0, w.Tokens(130*second), "no more than five times the size in all")
+
+	day := NewCalendarWindow(0, Rate{N: 10}, Day, time.UTC, new(Wall))
+	day.Settle(day.Take(0, 0, 4, false), 20*second, 4, 1000)
+	require.Equal(t, -40.0, day.Tokens(20*second))
+	require.Equal(t, secondsPerDay*second, day.Ready(20*second, 0, 10))
+	require.Equal(t, 10.0, day.Tokens(secondsPerDay*second))
+}
+
+// Estimates that are right on average cost a window what the requests do, however long these take.
+func TestAnOverchargeThatCameBackTooLateReducesTheNextUndercharge(t *testing.T) {
+	undercharge := func(w *SlidingWindow, now Instant) float64 {
+		w.Settle(now, now, 0, 5)
+		return w.Tokens(now)
+	}
+	for after, left := range map[Instant]float64{0: 10, 12: 9, 30: 7, 45: 6, 60: 5, 90: 5} { // it is forgotten within a period
+		w := &SlidingWindow{n: 10, per: 60 * second}
+		w.Settle(w.Take(0, 0, 10, false), 60*second, 10, 5)
+		require.Equal(t, left, undercharge(w, (60+after)*second), "%d s later", after)
+	}
+	for at, left := range map[Instant]float64{0: 0, 12: 1, 30: 2, 59: 4} { // a request of 5 could not be sent for so long
+		w := &SlidingWindow{n: 10, per: 60 * second}
+		w.Settle(w.Take(0, 0, 10, false), at*second, 10, 5)
+		require.Equal(t, left, undercharge(w, at*second), "after %d s", at)
+	}
+	for at, left := range map[Instant]float64{59: 0, 60: 10, 75: 8, 120: 5} {
+		w := &FixedWindow{n: 10, grid: windows{per: 60 * second}, wall: new(Wall)}
+		first := w.Take(0, 0, 10, false)
+		w.Settle(first, min(at, 60)*second, 10, 5)
+		w.Settle(first, at*second, 0, 5)
+		require.Equal(t, left, w.Tokens(at*second), "after %d s", at)
+	}
 }

@@ -23,6 +23,9 @@ const (
 //
 // Up to exactEvents grants are remembered to the nanosecond. Beyond that, grants of the same 64th of the window share
 // one entry that expires with the latest of them: never too much, and at least 64/65 of n is usable.
+//
+// An undercharge takes tokens when it becomes known. Those that are missing then are taken as soon as they come in: the log has them
+// at these instants, which are known, although they are later.
 type SlidingWindow struct {
 	n, per int64
 	log    []event // in order of time; the live ones start at head
@@ -31,6 +34,8 @@ type SlidingWindow struct {
 
 	last     Instant // of the latest grant
 	answered Instant // when the first response came since the window was unused for as long as two periods; Never: none did
+
+	tooLate Late
 
 	even bool    // tokens come back one by one
 	back returns // of an even window
@@ -198,26 +203,60 @@ func (w *SlidingWindow) joins(earlier, now Instant) bool {
 func (w *SlidingWindow) GiveBack(charged int64, now Instant, cost int64) {
 	w.expire(now)
 	if i, ok := w.find(charged); ok {
-		w.correct(i, -min(cost, w.cost(i)))
+		for back := min(cost, w.cost(i)); i < len(w.log); i++ {
+			w.log[i].granted -= back
+		}
+		w.charge(now, w.owed(now))
 	}
 }
 
 func (w *SlidingWindow) Settle(charged int64, now Instant, paid, cost int64) {
 	if cost <= paid {
+		w.tooLate.Add(now, paid-cost, now-charged, w.per)
 		w.GiveBack(charged, now, paid-cost)
 		return
 	}
 	w.expire(now)
-	if i, ok := w.find(charged); ok {
-		w.correct(i, min(cost-paid, max(0, 2*w.n-w.used())))
-	}
+	w.charge(now, w.tooLate.Reduce(now, cost-paid, w.per))
 }
 
-// correct adds to the cost of the i-th event.
-func (w *SlidingWindow) correct(i int, more int64) {
-	for ; i < len(w.log); i++ {
-		w.log[i].granted += more
+// charge spends tokens that are owed, each when it is there.
+func (w *SlidingWindow) charge(now Instant, owed int64) {
+	for owed = min(owed, mostUsed*w.n-w.used()); owed > 0; {
+		at, n := now, owed
+		switch left := w.n - w.used(); {
+		case w.even: // no more comes back than evenly, whenever it was spent
+		case left > 0:
+			n = min(owed, left)
+		default:
+			live := w.log[w.head:]
+			i := sort.Search(len(live), func(i int) bool { return live[i].granted-w.gone > -left })
+			at, n = AddInstant(live[i].counted, w.per), min(owed, live[i].granted-w.gone+left)
+		}
+		if last := len(w.log) - 1; last >= w.head && w.log[last].at >= at {
+			w.log[last].granted += n
+		} else {
+			w.log = append(w.log, event{at, at, at, w.gone + w.used() + n})
+		}
+		owed -= n
 	}
+	w.next = 0
+}
+
+// owed takes out of the log what is spent later than now, and returns how much that is.
+func (w *SlidingWindow) owed(now Instant) int64 {
+	i, used := w.later(now), w.used()
+	w.log = w.log[:i]
+	return used - w.used()
+}
+
+// later returns the first event that is later than now.
+func (w *SlidingWindow) later(now Instant) int {
+	i := len(w.log)
+	for i > w.head && w.log[i-1].at > now {
+		i--
+	}
+	return i
 }
 
 // find returns the event, or the one that stands for several, of that instant, if it still counts.
@@ -261,14 +300,18 @@ func (w *SlidingWindow) Retune(now Instant, r Rate) {
 	if w.even && w.back.n > 0 { // the next token comes back a new gap after the last one
 		w.back = returns{w.after(w.back, -1), 1}
 	}
-	w.n, w.per, w.next = r.N, int64(r.Per), 0
+	owed := w.owed(now)
+	w.n, w.per = r.N, int64(r.Per)
+	w.charge(now, owed)
 }
 
 func (w *SlidingWindow) Resize(Instant, int64) {}
 
 func (w *SlidingWindow) Save(now Instant) (s State) {
 	w.expire(now)
-	for i := w.head; i < len(w.log); i++ {
+	later := w.later(now)
+	s.Debt = w.used() - w.since(later)
+	for i := w.head; i < later; i++ {
 		if cost := w.cost(i); cost > 0 { // else it was given back
 			s.Grants = append(s.Grants, Granted{time.Duration(max(0, now-w.log[i].counted)), cost})
 		}
@@ -280,7 +323,7 @@ func (w *SlidingWindow) Restore(now Instant, since int64, saved State) error {
 	if saved.Tokens != 0 {
 		return errOtherKind
 	}
-	var fault error
+	debt, fault := saved.debt()
 	w.log, w.head, w.gone, w.back, w.next = nil, 0, 0, returns{now - min(since, MaxPer/2), 1}, 0
 	for _, s := range saved.Grants {
 		if err := s.check(); err != nil {
@@ -296,6 +339,7 @@ func (w *SlidingWindow) Restore(now Instant, since int64, saved State) error {
 			w.log = append(w.log, event{at, at, at, w.used() + s.Cost})
 		}
 	}
+	w.charge(now-min(since, MaxPer/2), debt)
 	w.expire(now)
 	return fault
 }

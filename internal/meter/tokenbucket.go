@@ -456,7 +456,7 @@ func (b *TokenBucket) Save(now Instant) State { return State{Tokens: b.Tokens(no
 func (b *TokenBucket) Restore(now Instant, since int64, s State) error {
 	tokens, fault := s.Tokens, error(nil)
 	switch drains := -tokens * float64(b.per) / float64(b.n); {
-	case len(s.Grants) > 0:
+	case len(s.Grants) > 0 || s.Debt != 0:
 		return errOtherKind
 	case math.IsNaN(tokens) || math.Abs(tokens) > float64(MaxCount), b.paced && drains > float64(MaxPer):
 		return fmt.Errorf("%v tokens cannot be a balance", tokens)

@@ -23,7 +23,7 @@ func BucketOf(b *bucket.Bucket, kind string, now, began meter.Instant) (s Bucket
 	switch m := b.Meter.(type) {
 	case meter.Saver:
 		state := m.Save(now)
-		s.Tokens = state.Tokens
+		s.Tokens, s.Debt = state.Tokens, state.Debt
 		for _, g := range state.Grants {
 			s.Spent = append(s.Spent, Spent{Ago: g.Ago, Cost: g.Cost})
 		}
@@ -80,7 +80,7 @@ func (s *Bucket) Restore(b *bucket.Bucket, since int64, now meter.Instant) error
 	b.RestoreShare(now, bucket.ShareOfPart(s.Share))
 	switch m := b.Meter.(type) {
 	case meter.Saver:
-		state := meter.State{Tokens: s.Tokens}
+		state := meter.State{Tokens: s.Tokens, Debt: s.Debt}
 		for _, g := range s.Spent {
 			state.Grants = append(state.Grants, meter.Granted{Ago: g.Ago, Cost: g.Cost})
 		}

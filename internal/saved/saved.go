@@ -28,6 +28,7 @@ type Bucket struct {
 	Key     Key           `json:"key,omitzero"`
 	Tokens  float64       `json:"tokens"`           // what was left of a TokenBucket or a Pace
 	Spent   []Spent       `json:"spent,omitzero"`   // of a window
+	Debt    int64         `json:"debt,omitzero"`    // of a window
 	Learned *Learned      `json:"learned,omitzero"` // by an Adaptive limit
 	Quota   *Reported     `json:"quota,omitzero"`   // what is known of a ServerQuota
 	Share   float64       `json:"share,omitzero"`   // of their estimates, that requests are charged, by LearnCost; 0: all of it

@@ -170,14 +170,17 @@ func settledThenUnsent(t *testing.T, limit throttle.Limit, cost int64) *throttle
 
 // It is unknown what of that would have to be undone, so nothing is.
 func TestASettledChargeStaysThoughItWasNeverSent(t *testing.T) {
-	for name, limit := range map[string]throttle.Limit{
-		"bucket":  throttle.TokenBucket(10, time.Hour, throttle.Name("x")),
-		"sliding": throttle.SlidingWindow(10, time.Hour, throttle.Name("x")),
-		"fixed":   throttle.FixedWindow(10, time.Hour, throttle.Name("x")),
+	for name, c := range map[string]struct {
+		limit throttle.Limit
+		least float64
+	}{
+		"bucket":  {throttle.TokenBucket(10, time.Hour, throttle.Name("x")), -10},
+		"sliding": {throttle.SlidingWindow(10, time.Hour, throttle.Name("x")), -40},
+		"fixed":   {throttle.FixedWindow(10, time.Hour, throttle.Name("x")), -40},
 	} {
-		for cost, want := range map[int64]float64{0: 5, 3: 2, 1000: -10} {
+		for cost, want := range map[int64]float64{0: 5, 3: 2, 1000: c.least} {
 			inBubble(t, name, func(t *testing.T) {
-				assert.Equal(t, want, left(t, settledThenUnsent(t, limit, cost), "x"), "settled to %d", cost)
+				assert.Equal(t, want, left(t, settledThenUnsent(t, c.limit, cost), "x"), "settled to %d", cost)
 			})
 		}
 	}

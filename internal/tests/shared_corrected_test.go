@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -67,8 +68,8 @@ func (f correctedFleet) used(t *testing.T, processes int) (share float64) {
 	return share
 }
 
-// Processes that share a bucket or a pace get as much back of what requests did not cost as one process without a store does, although
-// they have tokens promised before these are due. Of what requests cost more, they pay all: one process is in debt by no more than its burst.
+// Processes that share a limit get as much back of what requests did not cost as one process without a store does, although they have tokens
+// promised before these are due. Of what requests cost more, they pay all: one process is in debt by no more than the burst of a bucket.
 func TestACorrectedFleetUsesAsMuchAsOneProcess(t *testing.T) { // slow: fleets for minutes
 	bucket := func(burst int64) func(...throttle.LimitOption) throttle.Limit {
 		return func(opts ...throttle.LimitOption) throttle.Limit {
@@ -77,6 +78,9 @@ func TestACorrectedFleetUsesAsMuchAsOneProcess(t *testing.T) { // slow: fleets f
 	}
 	pace := func(opts ...throttle.LimitOption) throttle.Limit {
 		return throttle.Pace(perMinute, time.Minute, opts...)
+	}
+	window := func(of func(int64, time.Duration, ...throttle.LimitOption) throttle.Limit) func(...throttle.LimitOption) throttle.Limit {
+		return func(opts ...throttle.LimitOption) throttle.Limit { return of(perMinute, time.Minute, opts...) }
 	}
 	for _, f := range []correctedFleet{
 		{"bucket, a fiftieth", bucket(perMinute / 50), 200},
@@ -89,9 +93,73 @@ func TestACorrectedFleetUsesAsMuchAsOneProcess(t *testing.T) { // slow: fleets f
 		{"pace", pace, 200},
 		{"pace", pace, 800},
 		{"pace", pace, 5000},
+		{"sliding window", window(throttle.SlidingWindow), 500},
+		{"sliding window", window(throttle.SlidingWindow), 1500},
+		{"fixed window", window(throttle.FixedWindow), 500},
+		{"fixed window", window(throttle.FixedWindow), 1500},
 	} {
 		t.Run(fmt.Sprintf("%s, cost %d", f.name, f.truth), func(t *testing.T) {
 			assert.InDelta(t, min(1, f.used(t, 0)), f.used(t, 8), .02)
 		})
+	}
+}
+
+// Windows of a second that are granted at once, to requests that cost what truth returns and are estimated at 10 tokens, pay for all that is
+// used, and lose nothing to estimates that are right on average.
+func TestAWindowPaysForWhatRequestsReallyCost(t *testing.T) {
+	kinds := map[string]func(int64, time.Duration, ...throttle.LimitOption) throttle.Limit{"sliding": throttle.SlidingWindow, "fixed": throttle.FixedWindow}
+	for name, c := range map[string]struct {
+		processes int
+		takes     time.Duration
+		truth     func(i int64) int64
+		least     float64
+	}{
+		"three times the estimate":            {0, 20 * time.Millisecond, func(int64) int64 { return 30 }, .93},
+		"three times the estimate, a fleet":   {8, 20 * time.Millisecond, func(int64) int64 { return 30 }, .93},
+		"five times the estimate, a fleet":    {8, 20 * time.Millisecond, func(int64) int64 { return 50 }, .9},
+		"right on average":                    {0, 900 * time.Millisecond, func(i int64) int64 { return 5 + i%11 }, .93},
+		"right on average, longer":            {0, 1500 * time.Millisecond, func(i int64) int64 { return 5 + i%11 }, .93},
+		"right on average, longer, and a few": {4, 1500 * time.Millisecond, func(i int64) int64 { return 5 + i%11 }, .9},
+	} {
+		for kind, window := range kinds {
+			inBubble(t, kind+", "+name, func(t *testing.T) {
+				const warm, lasts, n = 5 * time.Second, time.Minute, 1000 // five windows are paid together, and may lie at either end
+				ctx, cancel := context.WithTimeout(t.Context(), warm+lasts+10*time.Second)
+				defer cancel()
+				st := &countedStore{Store: store.NewMemory(), oneWay: time.Millisecond}
+				var all sync.WaitGroup
+				var count, used atomic.Int64
+				began := time.Now()
+				for range max(1, c.processes) {
+					opts := []throttle.LimitOption{throttle.Name("x")}
+					if c.processes > 0 {
+						opts = append(opts, throttle.Shared(st))
+					}
+					l, err := throttle.NewLimiter(throttle.WithLimit(window(n, time.Second, opts...)))
+					require.NoError(t, err)
+					for range 240 / max(1, c.processes) {
+						all.Go(func() {
+							for time.Since(began) < warm+lasts {
+								g, err := l.Acquire(ctx, throttle.Ask{Cost: 10})
+								if err != nil {
+									return
+								}
+								sent, truth := time.Since(began), c.truth(count.Add(1))
+								time.Sleep(c.takes)
+								assert.NoError(t, g.Settle("x", truth))
+								if sent >= warm && sent < warm+lasts {
+									used.Add(truth)
+								}
+							}
+						})
+					}
+				}
+				all.Wait()
+				time.Sleep(time.Minute) // late calls
+				share := float64(used.Load()) / n / lasts.Seconds()
+				assert.LessOrEqual(t, share, 1.1)
+				assert.GreaterOrEqual(t, share, c.least)
+			})
+		}
 	}
 }

@@ -3,7 +3,8 @@
 --   used   the tokens of that window
 --   at     when one was last used
 --   ends   when it ends
---   waits  the tokens that asks wait for, if there are any; the release before drops it
+--   waits  the tokens that asks wait for, if there are any or there is a debt; the release before drops what follows it
+--   debt   what of used the next windows have to pay, if there is any; those of a calendar do not
 local STATE, LENGTH = '<Bdddddddddddd', 97
 
 local function windowOf(s, w, origin)
@@ -26,35 +27,41 @@ end
 local function readFixed(key, p)
   local b, value = p.budget, call('GET', key)
   local format, seen, busy, before, hold, confirmed, tick, n, per, full = FORMAT, now, 0, 0, 0, now, b.tick, b.n, b.per, b.full
-  local used, at, ended, waits = 0, now, 0, 0
+  local used, at, ended, waits, debt = 0, now, 0, 0, 0
   if value then
     format, seen, busy, before, hold, confirmed, tick, n, per, full, used, at, ended = unpack(STATE, value)
     if format ~= FORMAT then error({ key = key, format = format }) end
     if #value > LENGTH then waits = unpack('<d', value, LENGTH + 1) end
+    if #value > LENGTH + 8 then debt = unpack('<d', value, LENGTH + 9) end
   end
   busy, before, hold = visit(p, seen, busy, before, hold)
   local s = {
     busy = busy, before = before, hold = hold, confirmed = confirmed, tick = tick, n = n, per = per, full = full,
-    used = used, at = min(at, now), ends = ended, waits = waits, wait = 0, can = 0, there = 0, -- if the clock went back, no time has passed
+    used = used, at = min(at, now), ends = ended, waits = waits, debt = debt, wait = 0, can = 0, there = 0, -- if the clock went back, no time has passed
   }
   if govern(s, p) then s.n, s.per = b.n, b.per end
   local begins, ends = windowOf(s, b.windows, b.origin)
   if b.windows and p.differs and now < s.ends then -- the window is that of the rule that counts
     begins, ends = s.at, s.ends
   end
-  if ends > ended then s.waits = max(0, s.waits - s.n * max(1, floor((ends - ended) / s.per))) end
+  local came = s.n * max(1, floor((ends - ended) / s.per))
+  if ends > ended then s.waits = max(0, s.waits - (came - min(came, debt))) end
   s.ends = ends
-  if s.at < begins then s.used, s.at = 0, now end
+  if s.at < begins then
+    s.debt = max(0, debt - (came - s.n))
+    s.used, s.at = s.debt, now
+  end
   for i = 1, #p.back, 16 do
     local tokens, leased = unpack('<dd', p.back, i)
     if leased >= begins then s.used, s.waits = max(0, s.used - tokens), max(0, s.waits - tokens) end
   end
-  local more = min(p.owe, 2 * s.n - s.used)
+  local more = min(p.owe, mostDebt(s))
   if more > 0 then s.used, s.at = s.used + more, now end
+  s.debt = b.windows and 0 or max(0, min(s.debt + more, s.used - s.n))
   s.wait = max(0, s.hold - now)
-  if p.need > max(0, s.n - s.used) then s.wait = max(s.wait, s.ends - now) end
+  if p.need > max(0, s.n - s.used) then s.wait = max(s.wait, s.ends - now + min(floor((s.debt + p.need - 1) / s.n) * s.per, YEAR)) end
   if p.queue and not b.windows and s.wait > 0 and s.hold <= now then
-    enter(s, p, floor((ahead(s, p) + p.need - 1) / s.n), s.ends - now)
+    enter(s, p, floor((ahead(s, p) + s.debt + p.need - 1) / s.n), s.ends - now)
   end
   s.can = s.n - s.used
   s.there = s.can
@@ -68,8 +75,9 @@ local function writeFixed(key, s, p, tokens)
     id, till = now, s.ends - now
   end
   local state = pack(STATE, FORMAT, now, s.busy, s.before, s.hold, s.confirmed, s.tick, s.n, s.per, s.full, s.used, s.at, s.ends)
-  if s.waits > 0 then state = state .. pack('<d', s.waits) end
-  call('SET', key, state, 'PX', max(1, ceil((max(s.ends, s.hold) + LINGER - now) / 1000)))
+  if s.debt > 0 then state = state .. pack('<dd', s.waits, s.debt) elseif s.waits > 0 then state = state .. pack('<d', s.waits) end
+  local last = s.ends + min(ceil(s.debt / s.n) * s.per, YEAR)
+  call('SET', key, state, 'PX', max(1, ceil((max(last, s.hold) + LINGER - now) / 1000)))
   return respond(p, s, id, tokens, tokens, 0, till, s.n - s.used)
 end
 

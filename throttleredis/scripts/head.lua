@@ -7,7 +7,7 @@ local time = redis.call('TIME')
 -- Returns the instant of the decision, and a response to each part; see respond. If the call came too late, the instant alone.
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 local pack, unpack, sub, call = struct.pack, struct.unpack, string.sub, redis.call
-local EPOCH, LINGER, MOST, FORMAT, CALENDAR = 10000000, 1000000, 2251799813685248, 1, 5
+local EPOCH, LINGER, MOST, FORMAT, CALENDAR, YEAR = 10000000, 1000000, 2251799813685248, 1, 5, 31536000000000
 
 local now = time[1] * 1000000 + time[2]
 local input = ARGV[1]
@@ -76,12 +76,15 @@ local function govern(s, p)
   return false
 end
 
+-- Returns how much more a window may owe: it counts up to five times n as used.
+local function mostDebt(s) return max(0, min(5 * s.n, 2 * MOST) - s.used) end
+
 -- Returns how many tokens an ask has to let others in the queue of a window have.
 local function ahead(s, p) return p.queued and max(0, s.waits - p.need) or s.waits end
 
 -- Has an ask wait for its turn in the queue of a window, which is that many periods and a rest away, unless that is too long.
 local function enter(s, p, periods, rest)
-  p.turn = min(periods * p.budget.per, 31536000000000) + rest
+  p.turn = min(periods * p.budget.per, YEAR) + rest
   if p.turn <= p.ticks and s.waits + p.need <= MOST and not p.queued then s.waits = s.waits + p.need end
 end
 

@@ -3,6 +3,8 @@
 --   used       the sum of the log
 --   at, count  of each lease, in order of time
 -- While asks wait for tokens, the first lease is none: its at is minus the tokens, and its count 0. The release before drops it.
+-- A debt takes tokens when it becomes known. Those that are missing then are taken as soon as they come in: the log has them at these
+-- instants, which are known, although they are later. The release before counts them like leases.
 local STATE, LENGTH = '<Bdddddddddd', 81
 
 local function joined(s)
@@ -32,6 +34,38 @@ local function addToLog(s, tokens)
   end
   s.log = s.log .. pack('<dd', now, tokens)
   if #s.log >= 2048 then s.log = joined(s) end
+end
+
+-- Takes out of the log what is spent later than now, and adds it and what else is owed: each token is spent when it is there.
+local function charge(s, p)
+  local owed = p.owe
+  while #s.log > 0 do
+    local at, count = unpack('<dd', s.log, #s.log - 15)
+    if at <= now then break end
+    s.log, s.used, owed = sub(s.log, 1, -17), s.used - count, owed + count
+  end
+  owed = min(owed, mostDebt(s))
+  if owed <= 0 then return end
+  local log = {}
+  for i = 1, #s.log, 16 do log[#log + 1] = { unpack('<dd', s.log, i) } end
+  local i, sum = 1, 0 -- sum: of the log before i
+  while owed > 0 do
+    local at, tokens, left = now, owed, s.n - s.used
+    if left > 0 then
+      tokens = min(owed, left)
+    else
+      while sum + log[i][2] <= -left do i, sum = i + 1, sum + log[i][2] end
+      at, tokens = log[i][1] + s.per, min(owed, sum + log[i][2] + left)
+    end
+    s.used, owed = s.used + tokens, owed - tokens
+    if #log > 0 and log[#log][1] >= at then
+      log[#log][2] = log[#log][2] + tokens
+    else
+      log[#log + 1] = { at, tokens }
+    end
+  end
+  for i = 1, #log do log[i] = pack('<dd', log[i][1], log[i][2]) end
+  s.log = table.concat(log)
 end
 
 local function untilTokens(s, missing)
@@ -68,7 +102,8 @@ local function readSliding(key, p)
     busy = busy, before = before, hold = hold, confirmed = confirmed, tick = tick, n = n, per = per, full = full,
     used = used, log = log, waits = waits, wait = 0, can = 0, there = 0,
   }
-  if govern(s, p) then s.n, s.per = b.n, b.per end
+  local changed = govern(s, p) and (s.n ~= b.n or s.per ~= b.per)
+  if changed then s.n, s.per = b.n, b.per end
   local live = 1
   while live < #s.log do
     local at, count = unpack('<dd', s.log, live)
@@ -95,14 +130,13 @@ local function readSliding(key, p)
       backToLog(s, leased, tokens)
     end
   end
-  local more = min(p.owe, 2 * s.n - s.used)
-  if more > 0 then addToLog(s, more) end
+  if p.owe > 0 or s.used < s.n or p.back ~= '' or changed then charge(s, p) end -- what is owed is paid at other instants
   s.wait = max(0, s.hold - now)
   if p.need > 0 then s.wait = max(s.wait, untilTokens(s, p.need - (s.n - s.used))) end
   if p.queue and s.wait > 0 and s.hold <= now then
-    local missing = ahead(s, p) + p.need - (s.n - s.used)
-    local again = floor((missing - 1) / max(1, s.used)) -- what is used when it comes in does so again after a period
-    enter(s, p, again, untilTokens(s, missing - again * s.used))
+    local missing, each = ahead(s, p) + p.need - (s.n - s.used), max(1, min(s.used, s.n))
+    local again = floor(max(0, missing - 1 - max(0, s.used - s.n)) / each) -- what is used when it comes in does so again after a period
+    enter(s, p, again, untilTokens(s, missing - again * each))
   end
   s.can = s.n - s.used
   s.there = s.can

@@ -213,7 +213,7 @@ func (p *purse) check(fleet, alone spent) (faults []string) {
 	}
 	used, jain, requests := p.used(fleet, fleet.warm)
 	want, _, _ = p.used(alone, fleet.warm)
-	if used > max(1, want)+.12 && !(p.windows() && p.truth > 1) { // a window forgets a debt when it ends
+	if used > max(1, want)+.12 {
 		fault("use: %.3f, and %.3f by one process", used, want)
 	}
 	if requests < 100 {

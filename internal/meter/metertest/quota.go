@@ -94,16 +94,10 @@ func (m *Quota) GiveBack(spent instant, tokens int64) {
 	}
 }
 
-// Owe spends more tokens at an instant at which others were spent that have not come back, up to a debt of n.
-func (m *Quota) Owe(spent instant, tokens int64) {
-	i := m.spentAt(spent)
-	if i < 0 {
-		return
-	}
-	m.Spent = slices.Clone(m.Spent)
-	for range min(tokens, max(0, m.Left()+m.N)) {
-		m.Spent = slices.Insert(m.Spent, i, m.Spent[i])
-	}
+// Owe spends more tokens, up to a balance of minus four periods' worth.
+func (m *Quota) Owe(now instant, tokens int64) {
+	m.Advance(now)
+	m.Take(now, min(tokens, max(0, m.Left()+4*m.N)))
 }
 
 func (m *Quota) spentAt(at instant) int {
