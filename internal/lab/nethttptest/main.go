@@ -10,9 +10,10 @@
 //   - rejecting: of each request a copy is rejected first, by response and by error, and must have its body closed
 //   - bodies: presets want the body of each response, and SettleJSON looks for its cost
 //
-// A test that does not pass with the hook is run again, many times, and as often with a wrapper that does nothing (mode
-// control), because net/http itself treats its own Transport otherwise than any other RoundTripper. The exit code is 1 if
-// it passes more often with the control, if a package ran no test, or if it sent nothing through the hook.
+// Two modes are played at a time. A test that does not pass with the hook is run again,
+// many times, and as often with a wrapper that does nothing (mode control), because net/http itself treats its own Transport
+// otherwise than any other RoundTripper. The exit code is 1 if it passes more often with the control, if a package ran no test,
+// or if it sent nothing through the hook.
 package main
 
 import (
@@ -22,6 +23,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // skips are the tests that can't pass under a throttle.Transport.
@@ -63,17 +66,27 @@ func compare(args []string) error {
 	if err != nil {
 		return err
 	}
-	plain, err := goTest("plain", args, packages)
-	if err != nil {
+	hooked := append(args, "-overlay="+overlay)
+	modes := []string{"plain", "generous", "waiting", "rejecting", "bodies"}
+	all := make([]*results, len(modes))
+	var together errgroup.Group
+	together.SetLimit(2) // tests wait for most of the time, and some fail on a machine that is busy
+	for i, mode := range modes {
+		flags := args
+		if mode != "plain" {
+			flags = slices.Concat(hooked, skipping(mode))
+		}
+		together.Go(func() (err error) {
+			all[i], err = goTest(mode, flags, packages)
+			return err
+		})
+	}
+	if err := together.Wait(); err != nil {
 		return err
 	}
-	hooked := append(args, "-overlay="+overlay)
+	plain := all[0]
 	var faults []error
-	for _, mode := range []string{"generous", "waiting", "rejecting", "bodies"} {
-		r, err := goTest(mode, slices.Concat(hooked, skipping(mode)), packages)
-		if err != nil {
-			return err
-		}
+	for _, r := range all[1:] {
 		faults = append(faults, r.faults...)
 		for _, pkg := range packages {
 			if err := r.isMissing(plain, pkg); err != nil {

@@ -1,6 +1,9 @@
 package realserver
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // The servers by what they report.
 var (
@@ -9,6 +12,11 @@ var (
 	tellsRetryAfter = []string{"HAProxy, accepted counted, Retry-After 1", "nginx, burst 20 nodelay, Retry-After 1",
 		"nginx, 10/s, burst 10 nodelay, Retry-After 2", "rack-attack, Retry-After"}
 )
+
+// ReportsRemaining reports whether a server reports what is left of its limit.
+func ReportsRemaining(spec string) bool {
+	return spec == lua || slices.Contains(tellsRemaining, spec)
+}
 
 const (
 	flaskFixed    = "Flask-Limiter, fixed window"
