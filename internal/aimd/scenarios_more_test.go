@@ -138,7 +138,7 @@ func retryAfter() (all []goal) {
 // Servers that work on a number of requests at a time, and ask for a second or two when they are full (Kubernetes' filter, chi's Throttle,
 // Traffic Server, limit_conn): with a rate alone, and with the part of it that is beside a number in flight.
 func TestAServerIsUsedThatWorksOnANumberAtATime(t *testing.T) {
-	draws := 12
+	draws := 8
 	if testing.Short() {
 		draws = 4
 	}

@@ -74,7 +74,7 @@ func TestRandomRefusalsCostNothingWithAnySeed(t *testing.T) {
 }
 
 func reach(t *testing.T, s flight.Scene, newLimiter func() flight.Limiter) {
-	seeds, scatter := 3, 0.0
+	seeds, scatter := 2, 0.0
 	if testing.Short() {
 		seeds, scatter = 1, 1
 	}

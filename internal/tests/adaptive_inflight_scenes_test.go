@@ -30,7 +30,7 @@ func fly(t *testing.T, s flight.Scene, seed uint64, opts ...throttle.Option) (ta
 
 // Every sixth scene: internal/concurrency plays all of them, without a Transport.
 func TestLearnedNumberIsAsGoodAsTheBestFixedOne(t *testing.T) { // slow: scenes in fake time
-	scenes, seeds := append(flight.Scenes(), flight.Unseen()...), uint64(3)
+	scenes, seeds := append(flight.Scenes(), flight.Unseen()...), uint64(2)
 	if testing.Short() {
 		scenes, seeds = flight.Scenes()[:1], 1
 		scenes[0].Length = 40

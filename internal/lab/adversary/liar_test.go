@@ -111,8 +111,8 @@ func (s *liar) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // Whatever a server does, an adaptive limit stays within its bounds, and the limits that the client has set itself hold.
-func TestLiesMoveAnAdaptiveLimitOnlyWithinItsBounds(t *testing.T) { // slow: 20 seeds
-	seeds := uint64(20)
+func TestLiesMoveAnAdaptiveLimitOnlyWithinItsBounds(t *testing.T) { // slow: ten seeds
+	seeds := uint64(10)
 	if testing.Short() {
 		seeds = 2
 	}
