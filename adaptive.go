@@ -22,8 +22,8 @@ import (
 // not respond, or refuses every request, gets only one probe from time to time.
 //
 // Beside an [AdaptiveInFlight] limit, each failure counts for one of the two. The number takes a 429, 503 or 504 without
-// Retry-After, a timeout or a broken connection if more requests than usual were in flight with it. The rate takes the other failures. The
-// rate has no bound but Max until the first failure that it takes.
+// Retry-After, a timeout or a broken connection if more requests than usual were in flight with it, unless the rate has found that some
+// fail whatever the load. The rate takes the other failures. It has no bound but Max until the first failure that it takes.
 type AIMD struct {
 	// Initial is the rate of a new key, in tokens per second. 0 stands for 10, or for the lowest rate of the limits beside it if that
 	// is higher, limited to the range from Min to Max. Only limits in which each request costs one token count.

@@ -58,7 +58,7 @@ func TestControllerIsWorseWithoutAnyOfItsRules(t *testing.T) {
 		{"dear", "all counted: 500 per 10 s, from twice", ablation{dear: true}, refused(1.6)},
 		{"error share", "nginx, 503 above burst 20", ablation{errors: true}, refused(50)},
 		{"errors that stay are not load", "15 % random 503 at half load", ablation{verify: true}, less(30)},
-		{"silence", "outage 60 to 90 s, fast 503", ablation{silence: true}, less(30)},
+		{"silence", "outage 60 to 90 s, fast 503", ablation{silence: true}, less(20)},
 		{"bound in flight", "server stands still for 0.5 s every 9 s", ablation{inFlight: true}, less(10)},
 		{"bound in flight", "10 servers lose nine tenths from 100 to 160 s", ablation{inFlight: true}, slow(1.3)},
 	} {

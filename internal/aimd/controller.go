@@ -102,7 +102,7 @@ func newController(cfg Config, now instant, seed uint64) *controller {
 	return &controller{
 		cfg: cfg, dice: meter.Dice(seed), current: cfg.Initial, shown: cfg.Initial, cost: 1, used: meter.MeanRate{At: now},
 		grownAt: now, workedFrom: now, givenFrom: now, backoff: server.NewBackoff(), okAt: -never / 4, cutAt: -never / 4,
-		silence: silence{resume: beta}, failures: failures{loadUntil: now, notLoadUntil: now}, latency: newLatency(now, cfg),
+		silence: silence{resume: beta}, failures: failures{loadUntil: now}, latency: newLatency(now, cfg),
 	}
 }
 

@@ -2,62 +2,65 @@ package aimd
 
 import "math"
 
-// failures distinguishes failures that load causes from others.
+// failures distinguishes failures that load causes from others: of these, the same share fails at a lower rate.
 type failures struct {
-	weight, n    float64 // of the responses since the last cut; those before the last 64 count less, except in a trial
-	usual        float64 // share of failures that load cannot have caused
-	loadUntil    instant // load causes failures until then, because a cut has helped: a 503 counts as a refusal, and others fully
-	notLoadUntil instant // usual may exceed usualAtMost until then, because a cut has not helped
-	trial        float64 // the share of failures for which the rate was cut, while it is seen whether the cut helps; 0: none
-	before       float64 // the rate before that
-	again        bool    // it is the second cut
-	free         bool    // there was no bound before the first
-	words        int     // cuts for 503s since the last that has helped
-	rowShare     float64 // of failures before the first cut since the rate could grow,
-	rowRate      float64 // which was that; 0: there was none
-	stays        float64 // share of failures that a lower rate does not avoid, while load causes others
-	staysUntil   instant // when that is tried again
-	believed     int64   // how long it was believed last that failures stay
+	weight, n float64 // of the responses since the last cut; those before the last 64 count less, except in a trial
+	usual     float64 // share of failures that load does not cause
+	most      float64 // usual is no more than that, as the last trial has shown
+	loadUntil instant // it is known until then which failures load causes: those beyond the usual share
+	bare      bool    // the last failure was one with which some servers refuse
+	trial     float64 // the share of failures at the rate before, while it is seen which fails at this one; 0: no trial
+	again     bool    // that share was found in the trial, too, and not by chance before it
+	up        bool    // the rate before was the lower one
+	before    float64 // the rate before the trial
+	ceiling   float64 // and its ceiling
+	free      bool    // and there was no bound
+	row       float64 // the rate before the cuts since which it has not been as high again; 0: there were none
+	rowCeil   float64 // and its ceiling
 }
 
 const (
-	usualAtMost = 0.03
-	mostByLoad  = 0.04 // of the responses are failures, where load causes them
-	wordFor     = 300 * second
-	doubtFor    = 120 * second  // at first, and twice as long each time that it is found again,
-	mostDoubt   = 3600 * second // at most
-	leastSeen   = 24            // responses since a cut before their share of failures counts
-	leastClean  = 36            // and responses without a failure that show that a cut has helped
-	trialSeen   = 48            // and before a trial ends; twice as many if they are not clear
-	helped      = 0.4           // of the share of failures is left at most by a cut that has helped,
-	clear       = 0.25          // and that much more or less is clear
-	wordsAtMost = 7             // doubling may have overshot by a factor of two, and 0.9⁷ is a half
+	usualAtMost  = 0.03  // without a trial
+	mostByLoad   = 0.04  // of the responses are failures, where load causes them
+	leastByLoad  = 0.001 // of them are refusals
+	mostByChance = 0.5   // of the responses are failures that load does not cause
+	wordFor      = 300 * second
+	leastSeen    = 24   // responses since a cut before their share of failures counts
+	trialSeen    = 64.0 // and before it is known what fails at a rate;
+	someFail     = 0.1  // half of them where more than that fails
+	fewFail      = 0.3  // of the responses at a lower rate: then the higher one is tried again, and otherwise a still lower one
+	sure         = 2    // standard errors: two shares that differ by more do so not by chance
 )
 
-// threshold returns the share of failures above which the rate falls; 0: there is none.
-func (c *controller) threshold(now instant) float64 {
-	f := &c.failures
-	if c.cfg.ErrorThreshold > 0 || now >= f.loadUntil || c.off.errors {
-		return c.cfg.ErrorThreshold
-	}
-	if now >= f.staysUntil {
-		return mostByLoad
-	}
-	return mostByLoad + 1.25*f.stays
+// knows reports whether it is known which failures load causes.
+func (c *controller) knows(now instant) bool {
+	return now < c.failures.loadUntil || c.failures.usual > usualAtMost
 }
 
-func (f *failures) forget() { f.weight, f.n, f.trial, f.again = 0, 0, 0, false }
+// threshold returns the share of failures above which the rate falls; 0: there is none. A 503 is a refusal where none of them is usual.
+func (c *controller) threshold(now instant) float64 {
+	f := &c.failures
+	switch {
+	case c.cfg.ErrorThreshold > 0 || !c.knows(now) || c.off.errors:
+		return c.cfg.ErrorThreshold
+	case f.bare:
+		return max(leastByLoad, min(2*f.usual, mostByLoad+1.25*f.usual))
+	}
+	return mostByLoad + 1.25*f.usual
+}
+
+func (f *failures) forget() { f.weight, f.n, f.trial, f.again, f.up = 0, 0, 0, false, false }
 
 // weigh counts the response to a request that was sent since the last cut. Some servers refuse with a bare 503.
 func (c *controller) weigh(now, sent instant, o Outcome) {
-	f, w := &c.failures, o.weight()
+	f, w, known := &c.failures, o.weight(), c.knows(now)
 	switch {
 	case c.cfg.ErrorThreshold > 0:
 		c.exceed(now, c.cfg.ErrorThreshold, w > 0)
 		return
-	case f.trial > 0 && float64(sent-c.cutAt) < c.tau(): // the effect of the cut cannot be seen yet
+	case f.trial > 0 && float64(min(sent, now-nanos(c.latency.smooth))-c.cutAt) < c.tau(): // its effect cannot be seen yet, except by failures that are quick
 		return
-	case w > 0 && now < f.loadUntil:
+	case w > 0 && (known || f.trial > 0):
 		w = 1
 	}
 	if f.n >= 64 && f.trial == 0 {
@@ -67,65 +70,58 @@ func (c *controller) weigh(now, sent instant, o Outcome) {
 	f.weight += w
 	c.learnUsual(now, w)
 	share := f.weight / f.n
-	if f.n >= leastClean && f.weight == 0 {
-		f.words = 0
-	}
 	switch {
 	case c.off.errors:
 	case f.trial > 0:
-		if clearly := math.Abs(share-helped*f.trial) >= clear*f.trial; f.n >= 2*trialSeen || f.n >= trialSeen && clearly {
+		if f.n >= trialSeen || f.n >= trialSeen/2 && share > someFail {
 			c.judgeTrial(now, share)
 		}
-	case o != Unavailable && now < f.loadUntil:
-		c.heedLoad(now, w > 0)
+	case known:
+		c.heedLoad(now, sent, o)
 	case w == 0:
-	case o == Unavailable && now < f.loadUntil:
-		if f.weight >= 1+2*f.n*f.usual && c.anotherEvent(now, sent) {
-			c.takeWord(now)
-		}
 	case o == Unavailable && f.weight >= 3 && share > 0.3+1.5*f.usual, f.n >= leastSeen && f.weight >= 5 && share > 0.08+1.5*f.usual:
-		free := c.free
+		f.ceiling, f.free = c.ceiling, c.free
 		c.bound(now, CauseErrors)
-		c.try(now, share, c.current, false)
-		f.free = free
+		f.before = c.current
+		c.try(now, share, false)
 	}
 }
 
 // try cuts the rate to a half, or to the share that did not fail, to see whether the failures become fewer.
-func (c *controller) try(now instant, share, before float64, again bool) {
+func (c *controller) try(now instant, share float64, again bool) {
 	c.cut(now, CauseErrors, c.current*max(0.3, 1-share), c.current*min(max(0.3, 1-share), 0.5))
-	f := &c.failures
-	f.trial, f.before, f.again = share, before, again
+	c.failures.trial, c.failures.again = share, again
 }
 
-// heedLoad counts a response while load causes failures. Then each of them counts 1, and their share is kept low. Cuts to a half that do
-// not make them few enough are a trial, too.
-func (c *controller) heedLoad(now instant, failed bool) {
-	f, threshold := &c.failures, c.threshold(now)
-	if c.excess.allows(threshold) {
-		f.rowRate = 0
+// heedLoad counts a response while it is known which failures load causes. Then each of them counts 1, and their share is kept low. When
+// cuts have lowered the rate to a half, there is another trial.
+func (c *controller) heedLoad(now, sent instant, o Outcome) {
+	f, rate, ceiling, failed := &c.failures, c.current, c.ceiling, o.weight() > 0
+	share := f.weight / f.n
+	if failed {
+		f.bare = o == Unavailable
 	}
-	share, rate := f.weight/f.n, c.current
-	if !c.exceed(now, threshold, failed) {
+	switch threshold := c.threshold(now); {
+	case threshold >= mostByLoad:
+		if !c.exceed(now, threshold, failed) {
+			return
+		}
+	case failed && !c.anotherEvent(now, sent):
 		return
+	default:
+		if c.excess.cutAbove = 0; !c.excess.add(now, threshold, failed) {
+			return
+		}
+		c.bare(now, CauseErrors)
+		c.excess.failures = 0
 	}
 	f.loadUntil = now + wordFor
 	switch {
-	case f.rowRate == 0:
-		f.rowShare, f.rowRate = share, rate
-	case c.current <= f.rowRate/2:
-		f.trial, f.before, f.again, f.free = f.rowShare, f.rowRate, true, false
+	case rate >= f.row:
+		f.row, f.rowCeil = rate, ceiling
+	case c.current <= f.row/2 && !c.off.verify:
+		f.before, f.ceiling, f.free, f.trial = f.row, f.rowCeil, false, share
 	}
-}
-
-// takeWord takes a 503 for a refusal. When a row of such cuts has not helped, the next 503s are failures like others.
-func (c *controller) takeWord(now instant) {
-	f := &c.failures
-	f.loadUntil = now + wordFor
-	if f.words++; f.words > wordsAtMost && !c.off.verify {
-		f.loadUntil, f.words = now, 0
-	}
-	c.bare(now, CauseErrors)
 }
 
 // learnUsual learns the share of failures where load cannot be the cause: below the ceiling, or while the rate is little
@@ -133,44 +129,60 @@ func (c *controller) takeWord(now instant) {
 func (c *controller) learnUsual(now instant, w float64) {
 	f := &c.failures
 	near := c.current >= 0.97*c.ceiling || f.n < leastSeen
-	if f.trial > 0 || now < f.loadUntil || c.ceiling == 0 || near && c.inUse(now) {
+	if f.trial > 0 || c.ceiling == 0 && f.most == 0 || c.ceiling > 0 && near && c.inUse(now) {
 		return
 	}
-	f.usual += (w - f.usual) / 200
-	if now >= f.notLoadUntil {
-		f.usual = min(f.usual, usualAtMost)
+	most := f.most
+	if !c.knows(now) {
+		most = max(most, usualAtMost)
 	}
+	f.usual = min(f.usual+(w-f.usual)/200, most)
 }
 
-// judgeTrial ends a trial. If a second cut has not helped either, both are undone, and the share that stayed is expected at any rate for a
-// while. The second cut is for a rate of which a half was still far too high.
+// judgeTrial ends a trial, or has it go on with another rate. The share before it proves nothing: it was large by chance, or there would be no
+// trial. So which fails at a lower rate is compared with what fails at the higher one again, or at a still lower one where that is too much.
+// If it is the same, the cuts are undone.
 func (c *controller) judgeTrial(now instant, share float64) {
 	f := &c.failures
-	stayed, known := share > helped*f.trial && f.trial <= 0.5 && !c.off.verify, now < f.loadUntil
-	if stayed && !f.again {
-		c.try(now, share, f.before, true)
+	switch {
+	case share > mostByChance && !f.up, c.off.verify: // load causes all of them
+		f.trial = 0
+	case !f.up && share <= f.usual+sure*math.Sqrt(f.usual/f.n): // as usual: load causes what is beyond that
+		f.expect(math.Sqrt(share * f.usual))
+		f.trial = 0
+	case f.up && f.more(f.trial, share):
+		f.before, f.ceiling, f.free = c.current/2, c.current, false
+		c.cut(now, CauseErrors, c.current/2, c.current/4)
+		f.trial, f.again = share, true
 		return
+	case !f.up && share <= fewFail:
+		f.expect(share)
+		c.forgetResponses()
+		c.cutAt, f.trial, f.up = now, share, true
+		c.set(CauseNotLoad, f.before)
+		return
+	case !f.up && (!f.again || f.more(share, f.trial)):
+		c.try(now, share, true)
+		return
+	default:
+		f.expect((share + f.trial) / 2)
+		f.trial, c.ceiling = 0, f.ceiling
+		c.set(CauseNotLoad, f.before)
+		if c.free = f.free; c.free {
+			c.ceiling = 0
+			c.set(CauseNotLoad, c.cfg.Max)
+		}
 	}
-	f.believed = max(doubtFor, min(2*f.believed, mostDoubt))
-	if !stayed {
-		f.believed = doubtFor
-	}
-	f.stays, f.staysUntil = share, now
-	if known && f.trial <= 0.5 {
-		f.staysUntil = now + f.believed
-	}
+	f.loadUntil, f.row = now+wordFor, 0
 	c.excess.failures, c.excess.cutAbove = 0, 0
-	if !stayed {
-		f.trial, f.loadUntil = 0, now+wordFor
-		return
-	}
-	if !known {
-		f.usual, f.notLoadUntil = (share+f.trial)/2, now+f.believed
-	}
-	c.ceiling, f.trial = f.before, 0
-	c.set(CauseNotLoad, f.before)
-	if c.free = f.free; c.free {
-		c.ceiling = 0
-		c.set(CauseNotLoad, c.cfg.Max)
-	}
+}
+
+// expect takes that a share of the responses of a trial are failures that load does not cause.
+func (f *failures) expect(share float64) {
+	f.usual, f.most = share, share+math.Sqrt(share/(2*trialSeen))
+}
+
+// more reports whether a share of the responses of a trial is larger than another, other than by chance.
+func (f *failures) more(low, high float64) bool {
+	return high-low > sure*math.Sqrt((low*(1-low)+high*(1-high))/f.n)
 }

@@ -134,8 +134,12 @@ func (m *Meter) Beside(now instant) *Meter {
 	return m
 }
 
-// Strict reports whether the user has set how many failures are too many.
-func (m *Meter) Strict() bool { return m.control.cfg.ErrorThreshold > 0 }
+// CountsAll reports whether it takes each 5xx, however many requests were in flight: the user has set how many are too many, or a trial has
+// shown that load does not cause all of them.
+func (m *Meter) CountsAll() bool {
+	c := &m.control
+	return c.cfg.ErrorThreshold > 0 || c.failures.most > 0 && c.failures.usual > leastByLoad
+}
 
 // Gave notes that the server has accepted requests, maybe before there was a Meter.
 func (m *Meter) Gave() { m.bare.Given = true }
@@ -220,7 +224,7 @@ func (m *Meter) Apart(now instant) {
 	m.Resume(now)
 	m.Unlearn(now)
 	c.forgetResponses()
-	c.failures, c.excess, c.row = failures{loadUntil: now, notLoadUntil: now}, excess{}, 0
+	c.failures, c.excess, c.row = failures{loadUntil: now}, excess{}, 0
 }
 
 // Relearn undoes Unlearn: the rate falls to what was accepted lately, by a fifth at most. The next refusals lower it further.

@@ -65,14 +65,13 @@ func TestSharesOfFailuresAreTriedByAHalf(t *testing.T) {
 	assert.Equal(t, 30.0, failing(0, 3).current, "a few failures say no more")
 
 	c = at100(Config{})
-	c.failures.notLoadUntil = never
 	c.weighs(second, 18, OK)
 	c.weighs(second, 5, Unavailable)
 	require.Equal(t, 100.0, c.current)
-	c.failures.usual = 0.2
+	c.failures.usual, c.failures.weight = usualAtMost, 2
 	c.weigh(second, second, Unavailable)
 	assert.Equal(t, 100.0, c.current, "8 % and one and a half times the usual share are no sign")
-	c.failures.usual = 0.1
+	c.failures.weight = 4
 	c.weigh(second, second, Unavailable)
 	assert.Less(t, c.current, 100.0)
 }
@@ -143,41 +142,11 @@ func TestA503IsARefusalWhereACutHasHelped(t *testing.T) {
 	assert.Equal(t, 100.0, c.current, "a 500 is none")
 
 	c = at100(Config{})
-	c.failures.loadUntil, c.failures.usual = 2*second, 0.25
-	c.weigh(second, second, Unavailable)
-	assert.Equal(t, 100.0, c.current, "one and twice the usual share are needed")
-	c.weigh(second, second, Unavailable)
-	assert.Less(t, c.current, 100.0, "two of two are that")
-
-	c = at100(Config{})
-	c.failures.loadUntil, c.failures.usual = 2*second, 0.25
-	c.weighs(second, 8, OK)
-	c.weighs(second, 5, Unavailable)
-	assert.Equal(t, 100.0, c.current, "5 of 13 are not")
-}
-
-// Cuts for 503s must help at some time: then 36 responses pass without a failure.
-func TestA503IsNoLongerARefusalWhenCutsDoNotHelp(t *testing.T) {
-	c := at100(Config{})
-	for i := range 7 {
-		c.takeWord(second)
-		require.Equal(t, second+wordFor, c.failures.loadUntil)
-		require.Equal(t, i+1, c.failures.words)
-	}
-	c.takeWord(second)
-	assert.Equal(t, second, c.failures.loadUntil)
-	assert.Zero(t, c.failures.words)
-
-	c.takeWord(second)
-	c.weighs(second, 35, OK)
-	assert.Equal(t, 1, c.failures.words)
-	c.weigh(second, second, OK)
-	assert.Zero(t, c.failures.words)
-	c.takeWord(second)
-	c.failures.usual = 1
-	c.weigh(second, second, Error)
-	c.weighs(second, 40, OK)
-	assert.Equal(t, 1, c.failures.words, "not without a failure")
+	c.failures.loadUntil, c.failures.usual, c.failures.most = 2*second, 0.25, 0.25
+	c.weighs(second, 11, Unavailable)
+	assert.Equal(t, 100.0, c.current, "a fourth is usual")
+	c.weighs(second, 11, Unavailable)
+	assert.Less(t, c.current, 100.0, "22 of 22 are not")
 }
 
 func TestTheUsualShareIsLearnedWhereLoadIsNoCause(t *testing.T) {
@@ -194,75 +163,116 @@ func TestTheUsualShareIsLearnedWhereLoadIsNoCause(t *testing.T) {
 	assert.Equal(t, 0.005, learned(inUse), "far below the ceiling")
 	assert.Equal(t, 0.005, learned(func(c *controller) { c.ceiling = 100 }), "at the ceiling, but not in use")
 	for name, change := range map[string]func(c *controller){
-		"a trial":        func(c *controller) { c.failures.trial = 0.1 },
-		"503s are a cut": func(c *controller) { c.failures.loadUntil = now + 1 },
-		"no ceiling":     func(c *controller) { c.ceiling = 0 },
-		"near":           func(c *controller) { c.ceiling = 103; inUse(c) },
-		"too early":      func(c *controller) { c.failures.n--; inUse(c) },
+		"a trial":    func(c *controller) { c.failures.trial = 0.1 },
+		"no ceiling": func(c *controller) { c.ceiling = 0 },
+		"near":       func(c *controller) { c.ceiling = 103; inUse(c) },
+		"too early":  func(c *controller) { c.failures.n--; inUse(c) },
 	} {
 		assert.Zero(t, learned(change), name)
 	}
 	assert.Equal(t, 0.005, learned(func(c *controller) { c.ceiling = 104; inUse(c) }))
-	assert.Equal(t, 0.005, learned(func(c *controller) { c.failures.loadUntil = now }))
-	assert.Equal(t, usualAtMost, learned(func(c *controller) { c.failures.usual = 0.2 }))
-	assert.Equal(t, usualAtMost, learned(func(c *controller) { c.failures.usual, c.failures.notLoadUntil = 0.2, now }))
-	assert.InDelta(t, 0.204, learned(func(c *controller) { c.failures.usual, c.failures.notLoadUntil = 0.2, now+1 }), 1e-12)
+	assert.Equal(t, usualAtMost, learned(func(c *controller) { c.failures.usual = usualAtMost }), "without a trial")
+	assert.Zero(t, learned(func(c *controller) { c.failures.loadUntil = now + 1 }), "a trial has shown that none is usual")
+	known := func(c *controller) { c.failures.usual, c.failures.most, c.ceiling = 0.2, 0.21, 0 }
+	assert.InDelta(t, 0.204, learned(known), 1e-12, "a trial has shown that so many are")
+	assert.Equal(t, 0.21, learned(func(c *controller) { known(c); c.failures.usual = 0.209 }))
+}
+
+// tried returns a controller that has tried lower rates from 100 on, and at each of them that share has failed.
+func tried(shares ...float64) *controller {
+	c := at100(Config{})
+	c.failures.before = 100
+	c.failures.n, c.failures.weight = trialSeen, trialSeen/4
+	c.try(second, 0.25, false)
+	for _, share := range shares {
+		c.failures.n, c.failures.weight = trialSeen, trialSeen*share
+		c.judgeTrial(second, share)
+	}
+	return c
 }
 
 func TestATrialShowsWhetherLoadIsTheCause(t *testing.T) {
-	trial := func(share, stays float64) *controller {
-		c := at100(Config{})
-		c.try(second, share, c.current, false)
-		c.judgeTrial(second, stays)
-		return c
-	}
-	c := trial(0.5, 0.2)
+	c := tried(0)
 	assert.Equal(t, 50.0, c.current)
 	assert.Zero(t, c.failures.trial)
 	assert.Equal(t, second+wordFor, c.failures.loadUntil, "it helped")
-	assert.Zero(t, trial(0.51, 0.5).failures.trial, "more than half failed: the rate was far too high")
+	assert.Equal(t, leastByLoad, tried(0).bareThreshold(second))
+	assert.Equal(t, mostByLoad, c.threshold(second))
+	assert.Zero(t, tried(0.51).failures.trial, "more than half failed: it is not taken for usual")
 
-	c = trial(0.5, 0.21)
-	assert.Equal(t, 25.0, c.current, "a second cut")
-	assert.True(t, c.failures.again)
-	assert.Equal(t, 100.0, c.failures.before)
-	assert.Equal(t, 0.21, c.failures.trial)
-	c.judgeTrial(2*second, 0.19)
-	assert.Equal(t, 100.0, c.current, "neither helped")
-	assert.Equal(t, 100.0, c.ceiling)
+	c = tried(0.2)
+	assert.Equal(t, 100.0, c.current, "the higher rate is tried again")
+	assert.True(t, c.failures.up)
+	c = tried(0.2, 0.3)
 	assert.Zero(t, c.failures.trial)
-	assert.Equal(t, 0.2, c.failures.usual)
-	assert.Equal(t, 2*second+doubtFor, c.failures.notLoadUntil)
+	assert.Equal(t, 100.0, c.current, "the lower one does not help")
+	assert.Zero(t, c.ceiling, "as before")
+	assert.Equal(t, 0.25, c.failures.usual)
+	assert.Equal(t, mostByLoad+1.25*0.25, c.threshold(second))
+	assert.Equal(t, mostByLoad+1.25*0.25, c.bareThreshold(second))
+	assert.True(t, (&Meter{control: *c}).CountsAll())
+	c.failures.usual = leastByLoad
+	assert.False(t, (&Meter{control: *c}).CountsAll(), "there are none any more")
+	assert.False(t, (&Meter{control: *tried(0)}).CountsAll())
+	assert.False(t, (&Meter{control: *at100(Config{})}).CountsAll())
+	assert.True(t, (&Meter{control: *at100(Config{ErrorThreshold: 0.5})}).CountsAll())
 
-	assert.Zero(t, c.threshold(2*second), "load causes no failures")
+	c = tried(0.1, 0.5)
+	assert.Equal(t, 25.0, c.current, "the lower one helps: a still lower one is tried")
+	assert.Equal(t, 0.5, c.failures.trial)
+	c.failures.n = trialSeen
+	c.judgeTrial(second, 0.1)
+	assert.Zero(t, c.failures.trial)
+	assert.Equal(t, 25.0, c.current, "as usual: load causes what is beyond that")
+	assert.InDelta(t, 0.1, c.failures.usual, 1e-9)
+	assert.Equal(t, 50.0, c.ceiling)
+
+	c = tried(0.4)
+	assert.InDelta(t, 25, c.current, 1e-9, "too many to try the higher one again")
+	assert.Equal(t, 100.0, tried(0.4, 0.35).current, "the lower ones do not help")
+	assert.Equal(t, 100.0, tried(0.4, 0.1).current, "this one does: the higher one is tried again")
+}
+
+// bareThreshold returns the threshold where the last failure was a 503.
+func (c *controller) bareThreshold(now instant) float64 {
+	was := *c
+	was.failures.bare = true
+	return was.threshold(now)
 }
 
 // trialOf returns a controller that has just cut its rate for that share of failures, and when the effect can be seen.
 func trialOf(share float64) (*controller, instant) {
 	c := at100(Config{})
-	c.try(second, share, c.current, false)
+	c.failures.before = c.current
+	c.try(second, share, false)
 	return c, second + int64(c.tau())
 }
 
 func TestATrialEndsWhenItsEffectIsClear(t *testing.T) {
 	c, seen := trialOf(0.2)
-	c.weighs(seen, 47, OK)
+	c.weighs(seen, trialSeen-1, OK)
 	require.Equal(t, 0.2, c.failures.trial)
 	c.weigh(seen, seen, OK)
-	assert.Zero(t, c.failures.trial, "48 decide")
+	assert.Zero(t, c.failures.trial, "64 decide")
 
-	c, seen = trialOf(0.4)
-	c.weighs(seen, 7, Unavailable) // a seventh of 48, where a sixth and a bit would have helped
-	c.weighs(seen, 88, OK)
-	require.Equal(t, 0.4, c.failures.trial)
+	c, seen = trialOf(0.2)
+	c.weighs(seen, 4, Unavailable)
+	c.weighs(seen, trialSeen/2-5, OK)
+	require.False(t, c.failures.up)
 	c.weigh(seen, seen, OK)
-	assert.Zero(t, c.failures.trial, "96 decide if 48 are not clear")
+	assert.True(t, c.failures.up, "32 decide where more than a tenth fails")
 
 	c, seen = trialOf(0.2)
 	for range 200 {
 		c.weigh(seen, seen-1, Unavailable)
 	}
 	assert.Equal(t, 0.2, c.failures.trial, "what was sent before the effect of the cut can be seen says nothing")
+	assert.Zero(t, c.failures.n)
+	c.latency.smooth = 0.5
+	c.weigh(seen+second/2-1, seen, Unavailable)
+	assert.Zero(t, c.failures.n, "nor a quick failure, before successes can come")
+	c.weigh(seen+second/2, seen, Unavailable)
+	assert.Equal(t, 1.0, c.failures.n)
 }
 
 // knowing returns a controller that has found that load causes failures.
@@ -306,16 +316,16 @@ func TestFailuresThatStayAtHalfOfTheRateAreNotCausedByLoad(t *testing.T) {
 		now += int64(c.tau())
 	}
 	assert.LessOrEqual(t, c.current, 50.0)
-	for range 4 {
+	for c.failures.trial > 0 {
 		now += int64(c.tau())
 		c.weighMixed(now, trialSeen/2, 5)
 	}
 	assert.Equal(t, 100.0, c.current, "the cuts are undone")
-	assert.InDelta(t, mostByLoad+1.25*0.2, c.threshold(now), 0.06)
-	assert.Greater(t, c.failures.loadUntil, now)
+	assert.InDelta(t, mostByLoad+1.25*0.2, c.threshold(now), 0.03)
 	c.weighMixed(now, 1000, 5)
 	assert.Equal(t, 100.0, c.current)
-	assert.Equal(t, mostByLoad, c.threshold(c.failures.staysUntil), "it is tried again")
+	c.weighMixed(now, 100, 2)
+	assert.Less(t, c.current, 100.0, "half is not usual")
 }
 
 // answers measures n latencies of requests that are sent and answered in an instant.

@@ -1,6 +1,10 @@
 package aimd
 
-import "github.com/httpthrottle/throttle/internal/meter"
+import (
+	"math"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+)
 
 // silence is what is known of a server that answers nothing or refuses everything. It gets one probe now and then, and no
 // other request.
@@ -18,7 +22,7 @@ type silence struct {
 
 const (
 	resumeAt  = 0.97 // of the ceiling: below it the climb to nine tenths would take seconds
-	rowOfDead = 10   // failures in a row after which only probes are sent
+	rowOfDead = 10   // failures in a row, beyond twice the usual ones, after which only probes are sent
 	rowIfDear = 2    // and where each touch of the limit is dear
 	firstGap  = 2 * second / 5
 	outageGap = 9 * second / 4 // the longest gap between probes of a server that is down
@@ -29,7 +33,8 @@ func (c *controller) dead(now instant, o Outcome) bool {
 	if c.off.silence {
 		return false
 	}
-	return c.row >= rowOfDead || c.row >= rowIfDear && o == Throttled && c.dear(now)
+	usual := math.Floor(2 * c.failures.usual * float64(c.seq-c.rowSeq)) // they may be quicker than successes
+	return c.row >= rowOfDead+usual || c.row >= rowIfDear && o == Throttled && c.dear(now)
 }
 
 func (c *controller) beginSilence(now instant, o Outcome) {
@@ -42,8 +47,13 @@ func (c *controller) beginSilence(now instant, o Outcome) {
 	}
 	s.on, s.from, s.gap, s.throttled = true, now, max(firstGap, nanos(2*c.latency.smooth)), o == Throttled
 	c.ceiling = max(c.ceiling, c.current)
-	if c.failures.trial > 0 { // its failures were the first of this row, not load
-		c.ceiling = max(c.ceiling, c.failures.before)
+	switch f := &c.failures; {
+	case f.up: // load causes them, maybe also those at the lower rate
+		c.ceiling = f.before / 2
+		f.expect(0)
+		f.loadUntil = now + wordFor
+	case f.trial > 0: // its failures were the first of this row, not load
+		c.ceiling = max(c.ceiling, f.before)
 	}
 	c.cutSeq = c.seq
 	c.set(CauseSilence, c.current)

@@ -26,7 +26,7 @@ type sides struct {
 	tried   bool // one more request in flight than usual was tried
 	asked   bool // the server asked for a wait
 	ofPart  bool // it refused a request of one part of those for which a rate is learned
-	strict  bool // the user has set how many failures are too many for a rate
+	counted bool // a rate takes each 5xx, however many requests were in flight
 }
 
 func sidesOf(charges []Charge, f *finding) (s sides) {
@@ -44,7 +44,7 @@ func sidesOf(charges []Charge, f *finding) (s sides) {
 		case trier:
 			s.tried = s.tried || m.Tries(c.Paid)
 		case *aimd.Meter:
-			s.strict = s.strict || m.Strict()
+			s.counted = s.counted || m.CountsAll()
 		}
 	}
 	return s
@@ -59,7 +59,7 @@ func (s sides) owner(o aimd.Outcome) side {
 		return ofBoth
 	case s.judged == ofRate, s.judged == ofNumber:
 		return s.judged
-	case s.tried && !s.asked && (o == aimd.Throttled || o == aimd.Unavailable && !s.strict):
+	case s.tried && !s.asked && (o == aimd.Throttled || o == aimd.Unavailable && !s.counted):
 		return ofNumber
 	}
 	return ofRate

@@ -15,7 +15,7 @@ func TestEachFailureHasOneOwner(t *testing.T) {
 	for _, learned := range []side{ofRate, ofNumber, ofBoth} {
 		for _, judged := range []side{0, ofRate, ofNumber, ofBoth} {
 			for flags := range 8 {
-				s := sides{learned: learned, judged: judged & learned, tried: flags&1 > 0, asked: flags&2 > 0, strict: flags&4 > 0}
+				s := sides{learned: learned, judged: judged & learned, tried: flags&1 > 0, asked: flags&2 > 0, counted: flags&4 > 0}
 				for _, o := range failures {
 					owner := s.owner(o)
 					assert.Equal(t, 1, bits.OnesCount8(uint8(owner)), "%+v, %v", s, o)
@@ -40,7 +40,7 @@ func TestEachFailureHasOneOwner(t *testing.T) {
 		{aimd.Throttled, sides{tried: true, asked: true}, ofRate},
 		{aimd.Unavailable, sides{}, ofRate},
 		{aimd.Unavailable, sides{tried: true}, ofNumber},
-		{aimd.Unavailable, sides{tried: true, strict: true}, ofRate},
+		{aimd.Unavailable, sides{tried: true, counted: true}, ofRate},
 		{aimd.Error, sides{tried: true}, ofRate},
 		{aimd.Error, sides{judged: ofNumber}, ofNumber},
 		{aimd.Unavailable, sides{judged: ofRate}, ofRate},
