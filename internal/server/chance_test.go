@@ -95,37 +95,47 @@ func TestAGuessIsTestedAtOnce(t *testing.T) {
 	assert.Equal(t, 7, c.until(IsNone, 10, 1), "all are refused")
 }
 
-// A trial is decided by the requests that are sent at once: those that a lower rate avoids say nothing.
+// A trial is decided by the requests that are sent at once: those that a lower rate avoids say nothing. Three of six may be refused by chance, and to
+// take that for a full server would be believed for long.
 func TestALearnedRateIsTestedByATrial(t *testing.T) {
-	for name, refused := range map[string]int64{"by chance": 0, "of a full server": Together} {
-		t.Run(name, func(t *testing.T) {
-			c := &chanceClient{learner: Rate}
-			c.sends(10, 20, leastRefused)
-			f := c.sends(5, 20, c.slower(1))
+	for _, c := range []struct {
+		name    string
+		refused []int64 // of each trial; the others accept all
+		want    Finding
+		trials  int
+	}{
+		{"by chance", nil, IsChance, 3},
+		{"by chance, three of the first", []int64{3}, IsChance, 7},
+		{"of a full server", []int64{Together}, IsNone, 1},
+		{"of a full server that accepts two", []int64{4, 4}, IsNone, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			client := &chanceClient{learner: Rate}
+			client.sends(10, 20, leastRefused)
+			f := client.sends(5, 20, client.slower(1))
 			trials := 0
 			for ; f == IsTried; trials++ {
-				at := c.now + 1
-				for i := range int64(Together) {
-					if i < refused && f != IsNone {
-						f = c.chance.Refused(at+second/10, at, c.sent+1+i, c.sent+Together, Rate)
-					}
+				refused := int64(0)
+				if trials < len(c.refused) {
+					refused = c.refused[trials]
 				}
-				if c.sent += Together; f == IsTried {
-					f = c.sends(5, 20, 1)
+				at := client.now + 1
+				for i := int64(0); i < refused && f != IsNone; i++ {
+					f = client.chance.Refused(at+second/10, at, client.sent+1+i, client.sent+Together, Rate)
+				}
+				client.sent += Together
+				if f == NoFinding || f == IsTried {
+					f = client.sends(5, 20, 1)
 				}
 			}
-			if refused == 0 {
-				assert.Equal(t, IsChance, f)
-				assert.Equal(t, 3, trials)
-				assert.True(t, c.chance.On())
-				return
+			assert.Equal(t, c.want, f)
+			assert.Equal(t, c.trials, trials)
+			assert.Equal(t, c.want == IsChance, client.chance.On())
+			if c.want == IsNone {
+				client.sends(10, 20, leastRefused)
+				assert.Equal(t, NoFinding, client.sends(5, 20, client.slower(8)-1), "it was wrong before")
+				assert.Equal(t, IsTried, client.sends(5, 20, 1))
 			}
-			assert.Equal(t, IsNone, f)
-			assert.Equal(t, 1, trials)
-			assert.False(t, c.chance.On())
-			c.sends(10, 20, leastRefused)
-			assert.Equal(t, NoFinding, c.sends(5, 20, c.slower(8)-1), "it was wrong before")
-			assert.Equal(t, IsTried, c.sends(5, 20, 1))
 		})
 	}
 }
