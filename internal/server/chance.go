@@ -15,7 +15,7 @@ const (
 	mostByChance = 1.0 / 3         // of the requests are refused by chance
 	fullRefuses  = 1.0 / 5         // more of the requests are refused because the server is full
 	trialEnds    = 3               // logarithm of the odds at which a trial finds that refusals are by chance,
-	foundWrong   = 2*trialEnds + 2 // and of those that they depend on the rate: what finds that wrongly is not tested again for long
+	foundWrong   = 2*trialEnds + 2 // and later of those that they depend on the rate after all
 	shareOver    = 256             // requests: the share is a mean over them
 	provenBy     = 64              // refusals that have shown nothing else: it was right, even if that changes
 )
@@ -160,7 +160,7 @@ func (c *Chance) onTrial(n int64) Finding {
 		c.left = 0
 	}
 	switch {
-	case c.sum > foundWrong:
+	case c.sum > 2*trialEnds: // more, because what finds that wrongly is not tested again for long
 		c.begin()
 		return IsNone
 	case c.sum < -trialEnds:

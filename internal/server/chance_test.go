@@ -107,7 +107,7 @@ func TestALearnedRateIsTestedByATrial(t *testing.T) {
 		{"by chance", nil, IsChance, 3},
 		{"by chance, three of the first", []int64{3}, IsChance, 7},
 		{"of a full server", []int64{Together}, IsNone, 1},
-		{"of a full server that accepts two", []int64{4, 4}, IsNone, 2},
+		{"of a full server that accepts three", []int64{3, 3}, IsNone, 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			client := &chanceClient{learner: Rate}
