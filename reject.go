@@ -98,7 +98,7 @@ type Rejection struct {
 	ago   time.Duration // since the refusal that is the cause
 }
 
-// rejected returns a refusal as users see it.
+// rejected returns a rejection as users see it.
 func rejected(r *limiter.Rejection) *Rejection {
 	of := &Rejection{Reason: Reason(r.Reason), Limit: r.Limit.Name, Key: r.Key, Cost: r.Cost, Wait: r.Wait, Least: r.Least, MaxWait: r.Patience, Most: r.Most, Err: r.Err, held: r.Held, cause: r.Cause, ago: r.Ago}
 	if r.Most > 0 {
@@ -136,7 +136,7 @@ func (r *Rejection) appendCause(b []byte) []byte {
 	return b
 }
 
-// String returns the same as [Rejection.Error]. Package fmt calls it, because only a pointer to a Rejection is an error.
+// String returns what [Rejection.Error] returns. Package fmt calls it for a Rejection, because only a *Rejection is an error.
 func (r Rejection) String() string { return r.Error() }
 
 // appendText appends what Error returns. Waits are rounded up for people, and bounds down.

@@ -10,8 +10,8 @@ const (
 
 // A fit is what a request costs a part for each token of its estimate: when it is sent, and when it ends. Responses show it, by
 // least squares in which earlier ones count less and less. Before, a guess stands: that the estimate is the cost, or what was
-// saved. Only what it costs when it is sent is guessed again while responses show no more than the sum of the two: who takes that
-// for less than it is sends what is refused.
+// saved. While responses show only the sum of the two, the guess decides what a request costs when it is sent. A meter that takes
+// that for too little sends requests that are refused.
 type fit struct {
 	sent, ended float64
 	whole, most float64 // what it costs in the end, and at most at a time: kept, because each request asks

@@ -109,7 +109,7 @@ func (m *Leased) owesUpTo(most, tokens int64, now meter.Instant) {
 func (m *Leased) mostOwed() int64 {
 	least := m.Most()
 	if !m.promises() {
-		return meter.MulCount(4, least)
+		return meter.MulCount(meter.MostUsed-1, least)
 	}
 	if m.budget.Kind == store.Pace {
 		least = m.budget.N

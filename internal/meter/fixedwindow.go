@@ -161,7 +161,7 @@ func (w *FixedWindow) Settle(charged int64, now Instant, paid, cost int64) {
 		w.GiveBack(charged, now, paid-cost)
 		return
 	}
-	more := min(w.tooLate.Reduce(now, cost-paid, length), max(0, mostUsed*w.n-w.used))
+	more := min(w.tooLate.Reduce(now, cost-paid, length), max(0, MostUsed*w.n-w.used))
 	w.used += more
 	w.owe(more)
 }

@@ -39,7 +39,7 @@ func FuzzSettle(f *testing.F) {
 		case 1:
 			owed = max(owed, SettleOver*r.PerSecond())
 		default:
-			owed *= mostUsed - 1
+			owed *= MostUsed - 1
 		}
 		type taken struct{ charged, cost int64 }
 		var all []taken
@@ -83,9 +83,9 @@ func sound(t *testing.T, m Meter, now Instant, owed float64) {
 			sum += m.cost(i)
 		}
 		require.Equal(t, sum, m.used())
-		require.LessOrEqual(t, m.used(), mostUsed*m.n)
+		require.LessOrEqual(t, m.used(), MostUsed*m.n)
 	case *FixedWindow:
 		require.GreaterOrEqual(t, m.used, int64(0))
-		require.LessOrEqual(t, m.used, mostUsed*m.n)
+		require.LessOrEqual(t, m.used, MostUsed*m.n)
 	}
 }

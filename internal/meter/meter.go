@@ -21,9 +21,9 @@ const (
 
 	second = int64(time.Second)
 
-	// mostUsed is how many times n a window can count as used. So the debts of requests that cost up to that many times their estimates are
+	// MostUsed is how many times n a window can count as used. So the debts of requests that cost up to that many times their estimates are
 	// not forgotten, even if they were granted together.
-	mostUsed = 5
+	MostUsed = 5
 )
 
 // A Meter is the state and the arithmetic of one bucket.

@@ -222,7 +222,7 @@ func (w *SlidingWindow) Settle(charged int64, now Instant, paid, cost int64) {
 
 // charge spends tokens that are owed, each when it is there.
 func (w *SlidingWindow) charge(now Instant, owed int64) {
-	for owed = min(owed, mostUsed*w.n-w.used()); owed > 0; {
+	for owed = min(owed, MostUsed*w.n-w.used()); owed > 0; {
 		at, n := now, owed
 		switch left := w.n - w.used(); {
 		case w.even: // no more comes back than evenly, whenever it was spent

@@ -48,8 +48,8 @@ type pace struct {
 	steady meter.Instant // from then on the rate doubles
 	heard  meter.Instant // when the last response came: requests may have waited for it
 	fed    meter.Instant // when the last request was sent that was accepted: without, the rate does not grow
-	given  float64       // requests that were accepted since from; at the end of each cycle of work and wait, half of them are left
-	from   meter.Instant // which is half as long ago then
+	given  float64       // requests that were accepted since from, of which each end of a cycle of work and wait leaves half
+	from   meter.Instant // when that count began; each end of a cycle moves it to half as long ago
 	waited meter.Instant // the end of the last refusal's wait; 0: there was none
 	wait   int64         // how long it was
 	most   float64       // the rate of the fastest of the client's own limits, if it has any: no rate is higher until evenly
@@ -89,7 +89,7 @@ func (p *pace) doubles() float64 {
 	return paceFull
 }
 
-// spacing returns the time between two requests at an instant, or 0 if the pace is over.
+// spacing returns the time between two requests at an instant. It returns 0 if the pace is over.
 func (p *pace) spacing(now meter.Instant) int64 {
 	if p.over(now) {
 		return 0

@@ -14,7 +14,7 @@ import (
 // first response with each number of headers is read, too. The zero Sampler is ready for use, also by several goroutines.
 type Sampler [64]hosts
 
-// Hosts are a set of hosts that a [Sampler] does not distinguish. Their responses fill a leaky bucket.
+// hosts are those that a [Sampler] does not distinguish. Their responses fill a leaky bucket.
 type hosts struct {
 	empty atomic.Int64  // when the bucket is empty
 	sizes atomic.Uint64 // the numbers of headers that responses had, as bits; the highest one is for all from 63 on

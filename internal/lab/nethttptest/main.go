@@ -10,10 +10,9 @@
 //   - rejecting: of each request a copy is rejected first, by response and by error, and must have its body closed
 //   - bodies: presets want the body of each response, and SettleJSON looks for its cost
 //
-// Two modes are played at a time. A test that does not pass with the hook is run again,
-// many times, and as often with a wrapper that does nothing (mode control), because net/http itself treats its own Transport
-// otherwise than any other RoundTripper. The exit code is 1 if it passes more often with the control, if a package ran no test,
-// or if it sent nothing through the hook.
+// Two modes are played at a time. A test that does not pass with the hook is run again, many times, and as often with a wrapper
+// that does nothing (mode control), because net/http itself treats its own Transport otherwise than any other RoundTripper. The
+// exit code is 1 if it passes more often with the control, if a package ran no test, or if it sent nothing through the hook.
 package main
 
 import (
