@@ -69,7 +69,7 @@ func TestDocumentsCompile(t *testing.T) { // slow: it compiles them
 	}
 	vet := exec.CommandContext(t.Context(), "go", "vet", "-unusedresult=false", "./...")
 	vet.Dir = dir
-	vet.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod")
+	vet.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod "+os.Getenv("GOFLAGS"))
 	out, err := vet.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }
