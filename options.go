@@ -146,9 +146,10 @@ func WithAdaptiveInFlight(configs ...Concurrency) Option {
 //
 // At most 32 quotas are kept of requests that are counted together, and at most 64 such groups of a host and set of keys.
 //
-// Without this option, and until a server first sends rate-limit information, the headers of successful responses are read at a
-// bounded rate: those of about 100 responses of a host, and then of one a second. The first response with each number of headers is
-// always read, because a server that begins to report limits sends more of them, and so are those with a status of 400 or more.
+// Without this option, the headers of successful responses that report nothing are read at a bounded rate: those of about 100 responses of
+// a host, and then of one a second. The first response with each number of headers is always read, because a server sends more of them
+// when it reports limits. Once one with that number has reported limits, all such responses are read. So are those with a status of 400 or
+// more.
 func WithServerHints(hints ...headers.Hint) Option {
 	return option{ofTransport, "WithServerHints", func(c *config) { c.hints, c.hinted = append(c.hints, hints...), true }}
 }

@@ -221,7 +221,7 @@ func (t *Transport) reads(c *call, resp *http.Response, granted meter.Instant) b
 	case t.noHints:
 		return false
 	}
-	return (t.sampler.Reads(c.host(), granted, len(resp.Header)) || t.limiter.core.HasHints.Load() || t.readsAll) && len(resp.Header) > 0
+	return (t.sampler.Reads(c.host(), granted, len(resp.Header)) || t.readsAll) && len(resp.Header) > 0
 }
 
 // mayHint reports whether a response that is read has something to read.
@@ -260,7 +260,12 @@ func (t *Transport) readHints(c *call, resp *http.Response) (*quota.Hints, *body
 		w.Bare, w.Given = b, t.sampler.Gave(host)
 	}
 	streamed := t.hints.WantsEvents(host, resp.StatusCode, header)
-	if !content.MayHave(req, resp) || !streamed && !t.hints.WantsBody(host, resp.StatusCode, header) && !(t.units && signal.Limited && content.MayBeJSON(header) && content.TypeOf(header) != content.EventStream) {
+	inBody := content.MayHave(req, resp) && (streamed || t.hints.WantsBody(host, resp.StatusCode, header) ||
+		t.units && signal.Limited && content.MayBeJSON(header) && content.TypeOf(header) != content.EventStream)
+	if resp.StatusCode < 400 && (inBody || signal.Limited || len(signal.Buckets) > 0) {
+		t.sampler.Spoke(host, len(resp.Header))
+	}
+	if !inBody {
 		return w, nil
 	}
 	coding := content.CodingOf(resp.Header)

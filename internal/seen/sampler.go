@@ -9,16 +9,25 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
-// A Sampler bounds how many good responses are read until a server first sends rate-limit information, because to look at each header of
-// a response takes longer than all other work for a request. A server that begins to report limits sends more headers than before, so the
-// first response with each number of headers is read, too. The zero Sampler is ready for use, also by several goroutines.
+// A Sampler bounds how many good responses are read that report no limits, because to look at each header of a response takes longer than
+// all other work for a request. A response that reports limits has more headers than one that does not, so the first response with each
+// number of headers is read, and where one has reported limits, so is each later one with as many. The zero Sampler is ready for use, also
+// by several goroutines.
 type Sampler [64]hosts
 
 // hosts are those that a [Sampler] does not distinguish. Their responses fill a leaky bucket.
 type hosts struct {
-	empty atomic.Int64  // when the bucket is empty
-	sizes atomic.Uint64 // the numbers of headers that responses had, as bits; the highest one is for all from 63 on
+	empty  atomic.Int64 // when the bucket is empty
+	seen   sizes        // of all responses
+	spoken sizes        // of those that reported limits
 }
+
+// sizes are numbers of headers, as bits. The highest one is for all from 63 on.
+type sizes struct{ bits atomic.Uint64 }
+
+func (s *sizes) has(size uint64) bool { return s.bits.Load()&size != 0 }
+
+func sizeOf(headers int) uint64 { return 1 << min(headers, 63) }
 
 const (
 	quietEvery = int64(time.Second) // between two responses that are read
@@ -27,9 +36,12 @@ const (
 
 // Reads reports whether a good response of a host with that number of headers, to a request that was granted then, is to be read.
 func (q *Sampler) Reads(host string, granted meter.Instant, headers int) bool {
-	of := q.of(host)
-	if size := uint64(1) << min(headers, 63); of.sizes.Load()&size == 0 {
-		of.sizes.Or(size)
+	of, size := q.of(host), sizeOf(headers)
+	switch {
+	case !of.seen.has(size):
+		of.seen.bits.Or(size)
+		return true
+	case of.spoken.has(size):
 		return true
 	}
 	empty := of.empty.Load()
@@ -40,8 +52,15 @@ func (q *Sampler) Reads(host string, granted meter.Instant, headers int) bool {
 	return true
 }
 
+// Spoke notes that a good response of a host, with that number of headers, reported limits.
+func (q *Sampler) Spoke(host string, headers int) {
+	if of, size := q.of(host), sizeOf(headers); !of.spoken.has(size) {
+		of.spoken.bits.Or(size)
+	}
+}
+
 // Gave reports whether there was a good response of a host, or of one that is not distinguished from it.
-func (q *Sampler) Gave(host string) bool { return q.of(host).sizes.Load() != 0 }
+func (q *Sampler) Gave(host string) bool { return q.of(host).seen.bits.Load() != 0 }
 
 // of returns the set of a host. It depends on the beginning and the end of the host's name, because a hash of the whole name would
 // take longer than all the rest of a Sampler.

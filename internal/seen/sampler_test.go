@@ -43,3 +43,20 @@ func TestTheFirstResponseWithEachNumberOfHeadersIsRead(t *testing.T) {
 		}
 	}
 }
+
+// Where a response has reported limits, all with as many headers are read, and of the others still one a second.
+func TestResponsesWithAsManyHeadersAsAReportAreRead(t *testing.T) {
+	var q Sampler
+	for range 1000 {
+		q.Reads("api.example.com", second, 6)
+		q.Reads("api.example.com", second, 9)
+	}
+	require.False(t, q.Reads("api.example.com", second, 9))
+	q.Spoke("api.example.com", 9)
+	for range 1000 {
+		require.True(t, q.Reads("api.example.com", second, 9))
+	}
+	require.False(t, q.Reads("api.example.com", second, 6))
+	require.True(t, q.Reads("api.example.com", second, 12), "the first one with that number")
+	require.False(t, q.Reads("api.example.com", second, 12))
+}

@@ -304,6 +304,43 @@ func TestTheFirstReportOfASilentServerIsRead(t *testing.T) {
 	})
 }
 
+// A server that has reported limits may stop, and begin again. That, and a refusal of another server, is no reason to read more.
+func TestTheFirstReportWithMoreHeadersIsReadAlsoAfterOthers(t *testing.T) {
+	plain := []string{"Date", "Fri, 20 Nov 2026 12:00:00 GMT", "Server", "x"}
+	for name, first := range map[string]*http.Response{
+		"a report":                    says(200, "X-RateLimit-Limit", "1000000", "X-RateLimit-Remaining", "999999", "X-RateLimit-Reset", "3600"),
+		"a refusal of another server": says(503),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				next := first
+				tr, err := throttle.New(serverFunc(func(*http.Request) *http.Response { return next }), throttle.WithFailFast())
+				require.NoError(t, err)
+				if first.StatusCode == 200 {
+					ask(t, tr, api)
+				} else {
+					ask(t, tr, "http://other.example.com/")
+				}
+				next = says(200, plain...)
+				for range 1000 {
+					ask(t, tr, api)
+				}
+				next = says(200, "RateLimit-Remaining", "0", "RateLimit-Reset", "60")
+				for range 2 {
+					_, refused := ask(t, tr, api)
+					require.Nil(t, refused, "as many headers as a thousand responses without a report")
+				}
+				next = says(200, append(plain, "RateLimit-Remaining", "0", "RateLimit-Reset", "60")...)
+				_, refused := ask(t, tr, api)
+				require.Nil(t, refused)
+				_, refused = ask(t, tr, api)
+				require.NotNil(t, refused)
+				assert.Equal(t, throttle.ReasonHeld, refused.Reason)
+			})
+		})
+	}
+}
+
 func TestABusyServerDoesNotKeepOthersFromBeingHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		silent := 1000
