@@ -182,26 +182,16 @@ func (b *TokenBucket) levelAt(t Instant) int128 {
 }
 
 func (b *TokenBucket) Payable(now Instant, cost int64) bool {
-	t, level := b.terms, b.level
-	if now > b.last {
-		level, b.last = level.add(mul128(uint64(now-b.last), t.n)), now
-		if t.full.less(level) {
-			level = t.full
-		}
-		b.level = level
-	}
-	_, need := t.price(cost)
-	return !level.less(need)
+	b.advance(now)
+	_, need := b.price(cost)
+	return !b.level.less(need)
 }
 
 // Spend is what most requests cost: it does what Payable and Take do in one step, without unnecessary writes.
 func (b *TokenBucket) Spend(now Instant, cost int64) (charged int64, ok bool) {
 	t, level := b.terms, b.level
 	if now > b.last {
-		level, b.last = level.add(mul128(uint64(now-b.last), t.n)), now
-		if t.full.less(level) {
-			level = t.full
-		}
+		level, b.last = t.clipped(b.levelAt(now)), now
 	}
 	price, need := t.price(cost)
 	if level.less(need) {
@@ -224,11 +214,7 @@ func (b *TokenBucket) Ready(from Instant, ahead, cost int64) Instant {
 		return Never
 	}
 	from = max(from, b.last)
-	level := b.levelAt(from)
-	if b.full.less(level) {
-		level = b.full
-	}
-	need := b.need(ahead, cost)
+	level, need := b.clipped(b.levelAt(from)), b.need(ahead, cost)
 	if !level.less(need) {
 		return from
 	}
@@ -258,10 +244,14 @@ func (b *TokenBucket) Take(due, _ Instant, cost int64, waited bool) int64 {
 }
 
 // clip loses what is more than burst.
-func (b *TokenBucket) clip() {
-	if b.full.less(b.level) {
-		b.level = b.full
+func (b *TokenBucket) clip() { b.level = b.clipped(b.level) }
+
+// clipped returns a level without what is more than burst.
+func (t *terms) clipped(level int128) int128 {
+	if t.full.less(level) {
+		return t.full
 	}
+	return level
 }
 
 // remember notes the room there is, before something is taken or the burst is changed.
@@ -316,8 +306,7 @@ func thinned(peaks []peak) []peak {
 // advance moves the bucket on to t. What is more than burst is lost.
 func (b *TokenBucket) advance(t Instant) {
 	if t > b.last {
-		b.level, b.last = b.levelAt(t), t
-		b.clip()
+		b.level, b.last = b.clipped(b.levelAt(t)), t
 	}
 }
 
@@ -408,11 +397,7 @@ func (b *TokenBucket) reaches(level int128) Instant {
 }
 
 func (b *TokenBucket) Tokens(now Instant) float64 {
-	level := b.levelAt(now)
-	if b.full.less(level) {
-		level = b.full
-	}
-	return level.float() / float64(b.per)
+	return b.clipped(b.levelAt(now)).float() / float64(b.per)
 }
 
 func (b *TokenBucket) Retune(now Instant, r Rate) {
