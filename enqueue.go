@@ -30,14 +30,7 @@ func (t *Transport) tryRoundTrip(req *http.Request) (resp *http.Response, sent b
 		return resp, true, far, err
 	}
 	r := limiter.Request{User: t.user, Context: req.Context()}
-	granted := false
-	if t.isHinted() {
-		granted, _ = t.enterByGate(&c, &r) // a request that has ended is not sent either
-	} else {
-		t.charge(&c, &r, nil)
-		granted = c.ended() == nil && t.limiter.core.Now(&r, nil)
-	}
-	if !granted {
+	if granted, _, _ := t.enter(&c, &r, false); !granted { // a request that has ended is not sent either
 		c.at = elsewhere
 		return nil, false, reachedNoBase, nil
 	}

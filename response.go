@@ -96,8 +96,14 @@ func (t *Transport) learn(c *call, r *limiter.Request, s *sent) {
 	if t.limiter.judges && !s.local {
 		t.judge(r, resp, s.err)
 	}
-	if s.answer.Hints != nil && !r.IsGated() {
-		t.limiter.core.ReportUngated(r, t.gateOf(c), &s.answer)
+	if gated := r.IsGated(); s.more != nil || s.answer.Hints != nil && !gated {
+		gate := t.gateOf(c)
+		if s.more != nil {
+			s.more.gate = gate
+		}
+		if !gated {
+			t.limiter.core.ReportUngated(r, gate, &s.answer)
+		}
 	}
 	if resp != nil && (s.more != nil || t.limiter.follows && !s.answer.Unsent) {
 		t.follow(c, resp, r, s)
@@ -275,7 +281,7 @@ func (t *Transport) readHints(c *call, resp *http.Response) (*quota.Hints, *body
 	}
 	w.Final = nil // until the body says why
 	return w, &bodyHints{
-		transport: t, ctx: req.Context(), gate: t.gateOf(c), at: now, host: host, status: resp.StatusCode, header: header.Clone(), gzipped: coding == content.Gzipped,
+		transport: t, ctx: req.Context(), at: now, host: host, status: resp.StatusCode, header: header.Clone(), gzipped: coding == content.Gzipped,
 		streamed: streamed, signal: signal, hints: w, doubts: new(limiter.Doubts),
 	}
 }

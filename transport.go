@@ -252,12 +252,7 @@ func (t *Transport) arrive(c *call) (asked *limiter.Asked, resp *http.Response, 
 	if t.rooms != nil {
 		t.lend(&r)
 	}
-	granted, rejected := false, false
-	if t.isHinted() {
-		granted, err = t.enterByGate(c, &r)
-	} else {
-		granted, rejected, err = t.enter(c, &r)
-	}
+	granted, rejected, err := t.enter(c, &r, c.longestWait(t.maxWait) == 0)
 	switch {
 	case granted:
 		resp, far, err = t.send(c, &r)
@@ -396,13 +391,17 @@ func (t *Transport) isExempt(c *call) bool {
 // isHinted reports whether requests pass gates before they wait.
 func (t *Transport) isHinted() bool { return !t.noHints && t.limiter.core.HasHints.Load() }
 
-// enter charges a request if it can be sent immediately, and rejects it if it may not wait.
-func (t *Transport) enter(c *call, r *limiter.Request) (granted, rejected bool, err error) {
+// enter charges a request if it can be sent immediately. With orNever it rejects a request that cannot, unless that has a gate.
+func (t *Transport) enter(c *call, r *limiter.Request, orNever bool) (granted, rejected bool, err error) {
+	if t.isHinted() {
+		granted, err = t.enterByGate(c, r)
+		return granted, false, err
+	}
 	t.charge(c, r, nil)
 	if err = c.ended(); err != nil {
 		return false, false, err
 	}
-	if c.longestWait(t.maxWait) != 0 {
+	if !orNever {
 		return t.limiter.core.Now(r, nil), false, nil
 	}
 	granted, err = t.limiter.core.NowOrNever(r)
@@ -498,14 +497,6 @@ func (t *Transport) turnAway(req *http.Request, err error, rejected bool) (*http
 	}
 	resp, err := t.reject(req, err.(*Rejection))
 	return resp, reachedNoBase, err
-}
-
-// closeBody closes the body of a request that is not sent, as a RoundTripper must. Nothing was read from it, so its error
-// says nothing.
-func closeBody(req *http.Request) {
-	if req.Body != nil {
-		req.Body.Close()
-	}
 }
 
 // charge adds the charge of a request in each limit, and its keys to the key of its gate, if it passes one.

@@ -220,3 +220,11 @@ func (t *Transport) forwardTraced(req *http.Request, granted meter.Instant) (res
 }
 
 func hasBody(req *http.Request) bool { return req.Body != nil && req.Body != http.NoBody }
+
+// closeBody closes the body of a request that is not sent, as a RoundTripper must. Nothing was read from it, so its error
+// says nothing.
+func closeBody(req *http.Request) {
+	if req.Body != nil {
+		req.Body.Close()
+	}
+}
