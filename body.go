@@ -26,7 +26,6 @@ type body struct {
 	over    bool
 	more    *bodyHints // nil: it has read enough, or there is none
 	costs   []bodyCost
-	room    [1]bodyCost
 }
 
 // A bodyCost finds the cost of one charge in a body.
@@ -38,6 +37,22 @@ type bodyCost struct {
 	unsaid        bool         // it is settled, and no hook was called yet
 	warns         bool         // the log is to say what responses lack
 	charged, cost int64
+}
+
+// newBody returns a body with room for that many costs. Finders are large, and most bodies have none.
+func newBody(costs int) *body {
+	switch costs {
+	case 0:
+		return new(body)
+	case 1:
+		b := new(struct {
+			body
+			room [1]bodyCost
+		})
+		b.costs = b.room[:0]
+		return &b.body
+	}
+	return &body{costs: make([]bodyCost, 0, costs)}
 }
 
 // A halfCloser is an upgraded connection as net/http hands it out; httputil.ReverseProxy asks for CloseWrite.
@@ -205,7 +220,9 @@ func (t *Transport) follow(c *call, resp *http.Response, r *limiter.Request, s *
 	if s.more != nil {
 		s.more.sent = r.At
 	}
-	b := &body{ReadCloser: resp.Body, resp: resp, grant: s.kept, slots: slots, watched: costs > 0 || s.more != nil, more: s.more}
+	b := newBody(costs)
+	b.ReadCloser, b.resp, b.grant, b.slots, b.more = resp.Body, resp, s.kept, slots, s.more
+	b.watched = costs > 0 || s.more != nil
 	if b.grant == nil {
 		b.own = Grant{t.limiter, *r}
 		b.grant = &b.own
@@ -267,9 +284,6 @@ func (t *Transport) settleByHeaders(c *call, resp *http.Response, r *limiter.Req
 func (b *body) watch(resp *http.Response, costs int) {
 	if costs == 0 {
 		return
-	}
-	if b.costs = b.room[:0]; costs > len(b.room) {
-		b.costs = make([]bodyCost, 0, costs)
 	}
 	form := jsonfinder.JSON
 	switch content.TypeOf(resp.Header) {
