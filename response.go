@@ -50,7 +50,7 @@ func (t *Transport) send(c *call, r *limiter.Request) (*http.Response, reach, er
 		return t.exchange(c, r, &sent{tracked: true})
 	}
 	resp, far, err := t.forward(c.req, r)
-	if err == nil && (!t.reads(c, resp, r.At) || !t.mayHint(c, resp)) { // it means nothing to any limit
+	if err == nil && !t.reads(c, resp, r.At) { // it means nothing to any limit
 		t.takeBack(r)
 		return resp, far, nil
 	}
@@ -222,18 +222,18 @@ func (t *Transport) reads(c *call, resp *http.Response, granted meter.Instant) b
 	switch {
 	case resp == nil:
 		return false
-	case mayBeLocal(c.req, resp), resp.StatusCode >= 400:
+	case mayBeLocal(c.req, resp):
 		return true
-	case t.noHints:
+	case resp.StatusCode >= 400:
+	case t.noHints, !t.sampler.Reads(c.host(), granted, len(resp.Header)) && !t.readsAll, len(resp.Header) == 0:
 		return false
 	}
-	return (t.sampler.Reads(c.host(), granted, len(resp.Header)) || t.readsAll) && len(resp.Header) > 0
+	return t.mayHint(c, resp)
 }
 
-// mayHint reports whether a response that is read has something to read.
+// mayHint reports whether there is something to read in a response.
 func (t *Transport) mayHint(c *call, resp *http.Response) bool {
-	return mayBeLocal(c.req, resp) || !t.noHints && meaningOf(resp.StatusCode).bare != quota.NotBare ||
-		!t.hints.Silent(c.host(), resp.StatusCode, resp.Header)
+	return !t.noHints && meaningOf(resp.StatusCode).bare != quota.NotBare || !t.hints.Silent(c.host(), resp.StatusCode, resp.Header)
 }
 
 // mayBeLocal reports whether a response may have been made by a Transport, which does so for a copy of the request.
@@ -243,13 +243,13 @@ func mayBeLocal(req *http.Request, resp *http.Response) bool {
 
 // readHints returns the hints in the headers of a response, nil if there are none, and a bodyHints if its body may have more.
 func (t *Transport) readHints(c *call, resp *http.Response) (*quota.Hints, *bodyHints) {
-	if resp == nil || t.noHints && resp.StatusCode < 400 {
+	if t.noHints && resp.StatusCode < 400 {
 		return nil, nil
 	}
-	req, host := c.req, c.host()
-	if t.hints.Silent(host, resp.StatusCode, resp.Header) {
-		if b := meaningOf(resp.StatusCode).bare; b != quota.NotBare && !t.noHints {
-			return &quota.Hints{Status: resp.StatusCode, Bare: b, Given: t.sampler.Gave(host)}, nil
+	req, host, bare := c.req, c.host(), meaningOf(resp.StatusCode).bare
+	if (bare != quota.NotBare || mayBeLocal(req, resp)) && t.hints.Silent(host, resp.StatusCode, resp.Header) { // see reads
+		if bare != quota.NotBare && !t.noHints {
+			return &quota.Hints{Status: resp.StatusCode, Bare: bare, Given: t.sampler.Gave(host)}, nil
 		}
 		return nil, nil
 	}
@@ -262,8 +262,8 @@ func (t *Transport) readHints(c *call, resp *http.Response) (*quota.Hints, *body
 		return nil, nil
 	}
 	w := t.hintsFrom(resp.StatusCode, &signal)
-	if b := meaningOf(resp.StatusCode).bare; !signal.Limited && !signal.NotLimited && (b != quota.Forbidden || len(signal.Buckets) == 0) {
-		w.Bare, w.Given = b, t.sampler.Gave(host)
+	if !signal.Limited && !signal.NotLimited && (bare != quota.Forbidden || len(signal.Buckets) == 0) {
+		w.Bare, w.Given = bare, t.sampler.Gave(host)
 	}
 	streamed := t.hints.WantsEvents(host, resp.StatusCode, header)
 	inBody := content.MayHave(req, resp) && (streamed || t.hints.WantsBody(host, resp.StatusCode, header) ||

@@ -286,7 +286,7 @@ func (t *Transport) sell(c *call) (asked *limiter.Asked, resp *http.Response, fa
 		return nil, resp, far, err
 	}
 	resp, err = t.base.RoundTrip(c.req)
-	if err != nil || t.reads(c, resp, paid.At) && t.mayHint(c, resp) {
+	if err != nil || t.reads(c, resp, paid.At) {
 		resp, far, err = t.exchangeSold(c, &paid, resp, err, err == nil)
 	}
 	return nil, resp, far, err
@@ -322,7 +322,7 @@ func (t *Transport) sendSold(c *call, paid *limiter.Paid) (*http.Response, reach
 	}()
 	resp, err := t.base.RoundTrip(c.req)
 	done = true
-	read := err == nil && t.reads(c, resp, paid.At) && t.mayHint(c, resp)
+	read := err == nil && t.reads(c, resp, paid.At)
 	if err != nil || read || t.bodies && resp != nil && !content.IsEmpty(c.req, resp) || paid.IsGated() && !isDone(resp) ||
 		!t.limiter.core.Land(t.price, paid) {
 		return t.exchangeSold(c, paid, resp, err, read)
