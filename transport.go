@@ -267,18 +267,22 @@ func (t *Transport) arrive(c *call) (asked *limiter.Asked, resp *http.Response, 
 
 // sell is arrive for a request that needs no more than the price: only an error, or a response that may mean something, makes it a Request.
 func (t *Transport) sell(c *call) (asked *limiter.Asked, resp *http.Response, far reach, err error) {
+	order := limiter.Order{Cost: 1}
+	if t.orders {
+		order.Key, order.Cost = t.keyOf(c), min(t.costOf(c), meter.MaxCount)
+	}
 	if err = c.ended(); err != nil {
 		return nil, nil, reachedNoBase, err
 	}
 	var paid limiter.Paid
-	order, ok := limiter.Order{Cost: 1}, false
+	ok := false
 	if t.orders || t.isHinted() {
-		ok = t.payOrder(c, &order, &paid)
+		ok = t.payOrder(c, order, &paid)
 	} else {
 		ok = t.limiter.core.Pay(t.price, &paid)
 	}
 	if !ok {
-		return t.price.Asked(&order), nil, 0, nil
+		return t.price.Asked(order), nil, 0, nil
 	}
 	c.at = inFlight
 	if t.limiter.tracks || paid.IsGated() {
@@ -293,10 +297,7 @@ func (t *Transport) sell(c *call) (asked *limiter.Asked, resp *http.Response, fa
 }
 
 // payOrder pays for a request with a key or a cost, or with a gate, if that can be done now. The key of the gate is on the stack only meanwhile.
-func (t *Transport) payOrder(c *call, o *limiter.Order, paid *limiter.Paid) bool {
-	if t.orders {
-		o.Key, o.Cost = t.keyOf(c), min(t.costOf(c), meter.MaxCount)
-	}
+func (t *Transport) payOrder(c *call, o limiter.Order, paid *limiter.Paid) bool {
 	if !t.isHinted() {
 		return t.limiter.core.PayOrder(t.price, o, nil, paid)
 	}

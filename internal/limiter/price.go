@@ -73,7 +73,7 @@ func (l *Core) Pay(p *Price, paid *Paid) (ok bool) {
 }
 
 // PayOrder is Pay for a request with an Order, or with a gate. All requests at the Price have an Order with a key, or none has.
-func (l *Core) PayOrder(p *Price, o *Order, gate *quota.Key, paid *Paid) (ok bool) {
+func (l *Core) PayOrder(p *Price, o Order, gate *quota.Key, paid *Paid) (ok bool) {
 	read := l.clock() // before the lock, for which others wait
 	l.mu.Lock()
 	now := l.atLocked(read)
@@ -100,7 +100,7 @@ func (l *Core) passPricedLocked(p *Price, key *quota.Key, paid *Paid, now meter.
 }
 
 // orderLocked returns the charges of an Order and of a gate.
-func (p *Price) orderLocked(o *Order, gate *bucket.Bucket) []Charge {
+func (p *Price) orderLocked(o Order, gate *bucket.Bucket) []Charge {
 	n := len(p.charges)
 	for i := range p.charges {
 		c := &p.charges[i]
@@ -180,7 +180,7 @@ func (p *Paid) note(charges []Charge, cost int64) {
 }
 
 // Asked returns what a request has asked for that was not granted, with room for the charge of its gate.
-func (p *Price) Asked(o *Order) *Asked {
+func (p *Price) Asked(o Order) *Asked {
 	asked := &Asked{user: p.user, charges: make([]Charge, 0, len(p.limits)+1)}
 	if o.Cost != 0 {
 		for _, li := range p.limits {

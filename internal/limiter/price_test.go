@@ -44,7 +44,7 @@ func TestWhatARequestHasPaidIsKnownAfterOthersHavePaidTheSamePrice(t *testing.T)
 		require.True(t, l.Pay(price, new(limiter.Paid)))
 		require.False(t, l.Pay(price, new(limiter.Paid)))
 
-		w := price.Asked(&limiter.Order{Cost: 1}).Waiter()
+		w := price.Asked(limiter.Order{Cost: 1}).Waiter()
 		require.NoError(t, l.Acquire(t.Context(), w))
 		require.EqualValues(t, 11*time.Second, l.now())
 		l.check()
@@ -120,7 +120,7 @@ func TestARequestThatHasPaidAPriceAndPassedAGateLandsAsOthersDo(t *testing.T) {
 			r.Bought(price, paid)
 			b.Report(r, a)
 		}
-		require.False(t, b.PayOrder(price, &limiter.Order{Cost: 1}, gate, new(limiter.Paid)), "no server has reported anything")
+		require.False(t, b.PayOrder(price, limiter.Order{Cost: 1}, gate, new(limiter.Paid)), "no server has reported anything")
 		a.ReportUngated(&limiter.Request{User: a.user}, gate, reports(9))
 		b.ReportUngated(&limiter.Request{User: user}, gate, reports(9))
 		sent := 0
@@ -128,7 +128,7 @@ func TestARequestThatHasPaidAPriceAndPassedAGateLandsAsOthersDo(t *testing.T) {
 			r := a.request(ask{})
 			var paid limiter.Paid
 			ok := a.Now(r, gate)
-			require.Equal(t, ok, b.PayOrder(price, &limiter.Order{Cost: 1}, gate, &paid))
+			require.Equal(t, ok, b.PayOrder(price, limiter.Order{Cost: 1}, gate, &paid))
 			time.Sleep(time.Duration(i%7) * 100 * time.Millisecond)
 			switch {
 			case !ok:
@@ -150,13 +150,13 @@ func TestARequestThatHasPaidAPriceAndPassedAGateLandsAsOthersDo(t *testing.T) {
 		}
 		var paid limiter.Paid
 		time.Sleep(time.Minute)
-		require.True(t, b.PayOrder(price, &limiter.Order{Cost: 1}, gate, &paid))
+		require.True(t, b.PayOrder(price, limiter.Order{Cost: 1}, gate, &paid))
 		report(&paid, &limiter.Answer{Outcome: aimd.Throttled, Ended: true, Hints: &quota.Hints{Limited: true, Status: 429, Wait: 5 * time.Second, Asked: true}})
-		require.False(t, b.PayOrder(price, &limiter.Order{Cost: 1}, gate, new(limiter.Paid)))
+		require.False(t, b.PayOrder(price, limiter.Order{Cost: 1}, gate, new(limiter.Paid)))
 		time.Sleep(time.Minute)
 		for _, lands := range []bool{false, true} {
 			var paid limiter.Paid
-			require.True(t, b.PayOrder(price, &limiter.Order{Cost: 1}, gate, &paid))
+			require.True(t, b.PayOrder(price, limiter.Order{Cost: 1}, gate, &paid))
 			if require.Equal(t, lands, b.Land(price, &paid)); !lands {
 				report(&paid, &limiter.Answer{Outcome: aimd.OK, Ended: true})
 			}
@@ -185,7 +185,7 @@ func TestAnOrderIsChargedAsARequestIs(t *testing.T) {
 			}
 			var paid limiter.Paid
 			ok := a.Now(r, nil)
-			require.Equal(t, ok, b.PayOrder(price, &o, nil, &paid))
+			require.Equal(t, ok, b.PayOrder(price, o, nil, &paid))
 			time.Sleep(time.Duration(rnd.IntN(500)) * time.Millisecond)
 			switch {
 			case !ok:
@@ -208,7 +208,7 @@ func TestAnOrderIsChargedAsARequestIs(t *testing.T) {
 		}
 		require.Greater(t, granted, 300)
 		require.Greater(t, canceled, 100)
-		require.False(t, b.PayOrder(price, &limiter.Order{Key: "a", Cost: -1}, nil, new(limiter.Paid)))
+		require.False(t, b.PayOrder(price, limiter.Order{Key: "a", Cost: -1}, nil, new(limiter.Paid)))
 		require.NoError(t, b.Shutdown(t.Context(), user)) // nothing is in flight
 		b.check()
 	})
@@ -225,8 +225,8 @@ func TestOrdersWithDifferentKeysAreApart(t *testing.T) {
 			o := limiter.Order{Key: fmt.Sprint("key ", i), Cost: 1}
 			for range 200 {
 				var paid limiter.Paid
-				if !l.PayOrder(price, &o, nil, &paid) {
-					price.Asked(&o).Waiter()
+				if !l.PayOrder(price, o, nil, &paid) {
+					price.Asked(o).Waiter()
 					continue
 				}
 				granted[i]++

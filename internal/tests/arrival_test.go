@@ -316,6 +316,33 @@ func TestAContextThatHasEndedCostsNothing(t *testing.T) {
 	require.Equal(t, gone, l.Wait(ctx, throttle.Ask{}))
 }
 
+// A function of the user may take long, so that the context ends meanwhile.
+func TestARequestThatEndsWhileItsKeyOrCostIsFoundIsNotCharged(t *testing.T) {
+	gone := errors.New("gone")
+	for name, opts := range map[string][]throttle.Option{
+		"all limits":          {throttle.WithLimit(throttle.TokenBucket(10, time.Hour))},
+		"a limit that learns": {throttle.WithLimit(throttle.TokenBucket(10, time.Hour)), throttle.WithAdaptive(throttle.AIMD{})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			first := true
+			tr, err := throttle.New(serverFunc(func(*http.Request) *http.Response { return says(200) }), append(opts,
+				throttle.WithCost(func(*http.Request) int64 {
+					if !first {
+						cancel(gone)
+					}
+					return 3
+				}))...)
+			require.NoError(t, err)
+			ask(t, tr, api)
+			first = false
+			_, err = tr.RoundTrip(get(t, ctx, api))
+			require.ErrorIs(t, err, gone)
+			assert.Equal(t, uint64(1), tr.Stats().Granted)
+		})
+	}
+}
+
 // A Ticket without an owner is like a request that is never sent and never ends.
 func TestATicketThatIsForgottenSpendsItsTokensAndKeepsItsSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
