@@ -46,10 +46,10 @@ func (l *Core) sendRejected(w *Waiter) {
 
 // unmade returns the ghost of a charge that is yet to be made, and the index of the charge there; nil: it was made.
 func (r *Request) unmade(c *Charge) (w *Waiter, i int) {
-	if r.waiter == nil || r.waiter.ghost == nil || c.made {
+	if r.ghost == nil || c.made {
 		return nil, 0
 	}
-	if w, i = r.waiter, r.waiter.indexOf(c); w.verdict == granted {
+	if w, i = r.ghost, r.ghost.indexOf(c); w.verdict == granted {
 		c.Paid, c.made = w.paid()[i], true
 		return nil, 0
 	}
@@ -87,8 +87,8 @@ func (l *Core) payForGhostLocked(r *Request, c *Charge, now meter.Instant) {
 // hearLocked has what the response to a request says of a charge be booked later, if a ghost makes the charge. It reports whether one
 // does.
 func (l *Core) hearLocked(r *Request, c *Charge, cost, now meter.Instant) bool {
-	w := r.waiter
-	if w == nil || w.ghost == nil {
+	w := r.ghost
+	if w == nil {
 		return false
 	}
 	i, g := w.indexOf(c), w.ghost

@@ -20,7 +20,8 @@ type Request struct {
 	Mark
 	Waited int64 // before the grant, in nanoseconds
 
-	waiter *Waiter // that was granted in the turn of a caller, or is a ghost (see ghost.go); nil: neither
+	turned *Waiter // that was granted in the turn of a caller; nil: it was not
+	ghost  *Waiter // that waits in its place, see ghost.go; nil: none does
 	spent  uint8   // guarded by the lock: which of the calls below were made
 	n      uint8   // of the charges in few
 	few    [fewCharges]Charge
@@ -69,10 +70,10 @@ const (
 
 // turn returns the turn in which the request was granted.
 func (r *Request) turn() turn {
-	if r.waiter == nil || r.waiter.ghost != nil {
+	if r.turned == nil {
 		return turn{}
 	}
-	return r.waiter.turn()
+	return r.turned.turn()
 }
 
 // first reports whether none of these calls was made before, and notes that they are made now.

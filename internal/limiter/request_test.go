@@ -283,7 +283,7 @@ func TestAChargeOfAGhostIsMadeWhenThatIsGranted(t *testing.T) {
 	c := &asked.Charges()[1]
 	at, _ := asked.unmade(c)
 	require.Nil(t, at, "it is not of a ghost")
-	asked.waiter, w.ghost = w, new(ghost)
+	asked.ghost, w.ghost = w, new(ghost)
 	at, i := asked.unmade(c)
 	require.Same(t, w, at)
 	require.Equal(t, 1, i)

@@ -97,12 +97,12 @@ func (w *Waiter) Take(r *Request) {
 	r.User, r.Mark = w.user, w.mark
 	if !w.served {
 		if r.addAll(w.charges); w.ghost != nil && len(w.charges) > 0 {
-			r.waiter = w
+			r.ghost = w
 		}
 		return
 	}
 	if r.Waited = w.at - w.arrived; w.turn() != (turn{}) {
-		r.waiter = w
+		r.turned = w
 	}
 	for i, cost := range w.in.Costs {
 		b := w.bucketAt(i)
