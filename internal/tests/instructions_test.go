@@ -71,7 +71,7 @@ var steppedRequests = []struct {
 	{"in flight", 1350, options(throttle.WithoutServerHints(), throttle.WithLimit(throttle.InFlight(1000))), noReport},
 	{"quota", 1400, options(throttle.WithoutServerHints(), throttle.WithLimit(throttle.Quota(many, time.Minute))), noReport},
 	{"after a report of limits", 4100, options(throttle.WithLimit(large())), once}, // 2,900, and 3,600 if it takes a second: then a sweep is due
-	{"if each response reports limits", 24500, options(throttle.WithLimit(large())), always},
+	{"if each response reports limits", 22500, options(throttle.WithLimit(large())), always},
 }
 
 // A reports says which responses report limits.
