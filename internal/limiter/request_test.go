@@ -274,6 +274,13 @@ func TestAWaiterThatWasGrantedIsARequest(t *testing.T) {
 		require.Equal(t, Charge{Bucket: asked.Charges()[i].Bucket, Cost: 2, Paid: paid}, r.Charges()[i])
 	}
 	require.Zero(t, entered(charged(1, newLimit(1)), meter.Never).turn(), "there are no turns")
+
+	w.ghost = new(ghost) // a dry run has granted the request when it joined the order
+	r = Request{}
+	w.Take(&r)
+	require.Equal(t, turn{"me", 3}, r.turn())
+	at, _ := r.unmade(&r.Charges()[0])
+	require.Nil(t, at, "it was charged itself")
 }
 
 func TestAChargeOfAGhostIsMadeWhenThatIsGranted(t *testing.T) {
