@@ -27,6 +27,7 @@ type asking struct {
 	asked  meter.Instant // when the latest ask was sent; meter.Never: none was
 	again  meter.Instant // no tokens are asked for before, because the store said so
 	got    meter.Instant // when the latest tokens came
+	news   meter.Instant // when tokens came, or went back as those of others may, or the first ask was sent
 	spare  meter.Instant // no tokens are leased ahead before, because the store had too few
 	trip   time.Duration // the round trip to the store, as an average of the latest ones; 0: unknown
 	least  time.Duration // the fastest of the latest ones
@@ -38,6 +39,7 @@ type asking struct {
 	use    float64       // recent use, in tokens per ns
 
 	turns
+	place place
 
 	back  []store.Return
 	owe   int64
@@ -83,6 +85,9 @@ func (m *Leased) sendBack(r store.Return, now meter.Instant) {
 	m.tell(now)
 	m.latest.left += float64(r.Tokens)
 	m.latest.need = 0
+	if !m.promises() && m.place.is != waits {
+		m.again = min(m.again, meter.AddInstant(now, tellAfter)) // the next ask finds them
+	}
 	if i := slices.IndexFunc(m.back, func(b store.Return) bool { return b.Lease == r.Lease }); i >= 0 {
 		m.back[i].Tokens += r.Tokens
 		return
@@ -126,7 +131,7 @@ func (m *Leased) mostOwedAlone() int64 {
 	return m.mostOwed()
 }
 
-func (m *Leased) tell(since meter.Instant) { m.since = min(m.since, since) }
+func (m *Leased) tell(since meter.Instant) { m.since, m.news = min(m.since, since), max(m.news, since) }
 
 // trade gives promised tokens back and asks for others immediately.
 func (m *Leased) trade(now meter.Instant) {
@@ -136,94 +141,6 @@ func (m *Leased) trade(now meter.Instant) {
 	m.runs, m.again = nil, now
 	m.schedule()
 }
-
-// AskAt returns when to ask the store, given the requests that wait: now or later, meter.Never if there is nothing to ask for.
-func (m *Leased) AskAt(now meter.Instant, d Demand) meter.Instant {
-	if m.under {
-		return meter.Never
-	}
-	m.advance(now)
-	if m.local != nil && m.drawn > 0 {
-		return now
-	}
-	d.All += m.following(d)
-	at := meter.AddInstant(m.since, tellAfter)
-	total := m.have + m.promised()
-	switch {
-	case d.First > total:
-		at = min(at, m.againFor(d.First-total, now, d.Until), m.recheckFor(m.myTurn))
-	case d.All > total: // the tokens of the first request are available or promised
-		at = min(at, max(m.againFor(d.Next-total, now, d.Until), m.dueAt(total-m.have)-int64(m.lead)))
-	case m.drawn > 0 && m.Low():
-		at = min(at, max(m.again, m.spare))
-	}
-	if d.First <= total && m.far(d.First) {
-		due := m.dueAt(d.First - m.have)
-		at = min(at, m.recheckFor(due))
-		if last := due - int64(m.lead); last > m.asked && due-m.asked > 2*int64(recheckAfter) { // others may have set a hold
-			at = min(at, last)
-		}
-	}
-	if m.drops(d) {
-		for i := range m.lots {
-			at = min(at, m.lots[i].kept)
-		}
-		for i := range m.runs {
-			at = min(at, m.runs[i].kept)
-		}
-	}
-	return max(at, now, m.turnAt())
-}
-
-// againFor returns from when on the store may be asked for tokens that are missing. If they come after the instant until which they can be used,
-// time does not help: they come nearer only as fast as the instant does. What other processes give back helps. A request that cannot wait uses
-// them whenever they come.
-//
-// If others had been promised all tokens of a longer time than the request has, they are promised the next ones, too, as soon as these can be
-// promised. Then one of all processes asks for each request, or a few do: each at an instant within the time in which all of them could have
-// one such request.
-func (m *Leased) againFor(missing int64, now, until meter.Instant) meter.Instant {
-	if missing <= 0 || until <= now || m.local != nil {
-		return m.again
-	}
-	if m.promises() && m.Plan(now, m.have+m.promised(), missing) > until {
-		return max(m.again, m.RecheckAt())
-	}
-	if r := &m.latest; r.processes > 1 && r.need > 0 && missing >= r.need && until-now < r.depth {
-		all := max(1, m.flow(float64(missing)*float64(r.processes)))
-		return max(m.again, min(m.RecheckAt(), r.sent+m.chance(r.sent, all)))
-	}
-	return m.again
-}
-
-// recheckFor returns when to ask whether others gave back what is promised, or announced, for an instant; meter.Never: not before that.
-func (m *Leased) recheckFor(due meter.Instant) meter.Instant {
-	again := meter.AddInstant(m.asked, max(int64(m.recheck()), mulSat(recheckGrows, max(0, m.asked-m.got))))
-	if due-again > int64(recheckAfter) {
-		return again
-	}
-	return meter.Never
-}
-
-// RecheckAt implements [Meter].
-func (m *Leased) RecheckAt() meter.Instant {
-	if m.asked == meter.Never {
-		return 0
-	}
-	return meter.AddInstant(m.asked, int64(m.recheck()))
-}
-
-// turnAt returns when a process of a crowd may ask again: a cycle after its latest ask, except to report a change.
-func (m *Leased) turnAt() meter.Instant {
-	if m.holds.unknown() || m.replace || m.leaves || m.asked == meter.Never {
-		return 0
-	}
-	return meter.AddInstant(m.asked, int64(cycle(m.latest.processes)))
-}
-
-// cycle returns the time in which each process asks once at most, so that a crowd does not overload the store: 1,000 processes ask 4,750
-// times a second together.
-func cycle(processes int) time.Duration { return time.Duration(max(0, processes-crowd)) * crowdEach }
 
 // Low implements [Meter].
 func (m *Leased) Low() bool { return m.local != nil || m.have+m.promised() < m.target()/2 }
@@ -244,19 +161,6 @@ func (m *Leased) Lead() time.Duration {
 		return min(m.lead, m.trip+m.trip/2+lateAsk)
 	}
 	return m.lead
-}
-
-// AsksFrom implements [Meter].
-func (m *Leased) AsksFrom(now meter.Instant, together bool) meter.Instant {
-	switch most, _ := m.allowed(now); {
-	case m.under && !together:
-		return 0
-	case m.under:
-		return meter.AddInstant(m.asked, int64(m.lead))
-	case together && m.again <= now && most <= 0: // more may be allowed later
-		return meter.AddInstant(now, moreAfter)
-	}
-	return max(m.again, m.turnAt())
 }
 
 // Offers implements [Meter].
@@ -374,17 +278,7 @@ func (m *Leased) Ask(now meter.Instant, d Demand) store.Part {
 	if d.Until > now {
 		p.Within = time.Duration(d.Until - now)
 	}
-	switch queues := m.queues(d.First); {
-	case now < m.myTurn && now < m.again: // it reports something, or asks whether others gave tokens back
-		p.Need, p.Want, p.Ahead = 0, 0, 0
-	case p.Need > 0 && queues && (m.line || !m.mute && m.latest.left < float64(p.Need)):
-		p.Want, p.Ahead = p.Need, 0
-		p.Queue = m.myTurn == 0
-	case !p.Whole: // else it is within the portion
-		m.limitToTurn(&p, now)
-		p.Queue = p.Need > 0 && queues && m.myTurn == 0
-	}
-	p.Queued = p.Queue && m.unsure
+	m.takeTurn(&p, now, d.First)
 	if m.budget.Kind == store.Calendar {
 		for i, begins := range m.config.Windows.Around(now) {
 			p.Budget.Windows[i] = time.Unix(0, begins)
@@ -392,7 +286,10 @@ func (m *Leased) Ask(now meter.Instant, d Demand) store.Part {
 	}
 	p.Hold = m.holds.ask(now)
 	p.Replace, m.replaced, m.replace = m.replace, m.replace, false
-	m.under, m.asked, m.drawn, m.enters = true, now, 0, p.Queue
+	if m.asked == meter.Never {
+		m.news = now
+	}
+	m.under, m.asked, m.drawn = true, now, 0
 	m.back, m.owe, m.owed, m.since = nil, 0, m.owe, meter.Never
 	if m.holds.unknown() {
 		m.tell(now - tellAfter)
@@ -505,7 +402,7 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 		m.follow(rate)
 	}
 	m.open(sent, now, &p)
-	m.latest = response{known: true, sent: sent, left: p.Left, processes: m.count(now, max(1, p.Processes))}
+	m.latest = response{known: true, sent: sent, left: p.Left, ends: m.latest.ends, processes: m.count(now, max(1, p.Processes))}
 	if p.Tokens < asked.Need && p.Wait > 0 && p.Hold == 0 {
 		m.refused(sent, &asked, &p)
 	}
@@ -516,13 +413,13 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 	if p.Tokens < asked.Need || m.budget.Kind == store.Sliding && p.Wait > 0 {
 		pause := m.pause(now, asked.Need)
 		wait := max(p.Wait, pause)
-		if m.competes() && m.rate.N < int64(m.latest.processes) {
-			wait += time.Duration(m.chance(now, int64(max(1, pause)))) // the store names one instant to all processes, and the first to ask then would get every token
-		}
 		if p.Wait > 0 && m.budget.Kind == store.Sliding && !m.competes() {
 			wait -= m.least // the ask reaches the store when the token comes in. If it came before, it would cost a round trip
 		}
-		m.again = meter.AddInstant(now, int64(max(time.Millisecond, min(wait, m.recheck()))))
+		if m.promises() || p.Hold > 0 {
+			wait = min(wait, m.recheck())
+		}
+		m.again = meter.AddInstant(now, int64(max(time.Millisecond, wait)))
 	}
 	switch m.budget.Kind {
 	case store.Fixed, store.Calendar:
@@ -531,15 +428,15 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 		m.latest.ends = meter.AddInstant(sent, int64(p.Wait))
 	}
 	m.endTurn(sent, now, &asked, p)
-	m.queue(now, &asked, &p)
+	m.turned(sent, now, &asked, &p)
 	switch {
 	case p.Tokens > 0 && void <= now && m.fixed():
-		m.again = max(now, m.latest.ends) // the window has ended, or ends in this µs
+		m.again, m.latest.left = max(now, m.latest.ends), float64(m.rate.N) // the window has ended, or ends in this µs
 	case p.Tokens > 0 && void <= now:
 		m.returns(store.Return{Tokens: p.Tokens, Lease: p.ID}, now-tellAfter)
 		m.again = now
 	case p.Tokens > 0:
-		m.got = now
+		m.got, m.news = now, now
 		m.lease(now, void, rate, p)
 	}
 	switch own := float64(m.promised()); {
@@ -590,45 +487,6 @@ func (m *Leased) follow(r meter.Rate) {
 	m.rate = r
 }
 
-// pause returns how long a process does not ask after a Sliding window had too few tokens for need: a part of the time for which shares
-// count, so that it has its share of tokens that come in together. The less of its share it has, the sooner it asks: what was used within a
-// short time comes in within as short a time. More than crowd processes would compete for each token, so they pause for a part of the period,
-// and longer the more they are.
-func (m *Leased) pause(now meter.Instant, need int64) time.Duration {
-	per, processes := m.rate.Per, m.latest.processes
-	if !m.competes() || m.budget.Kind != store.Sliding {
-		return 0
-	}
-	if processes > crowd {
-		return min(per, per/parts*time.Duration(processes)/crowd)
-	}
-	pause := time.Duration(m.fair()) / parts
-	if mine, share := m.inPeriod(now), m.rate.N/int64(processes); mine+need <= share {
-		return time.Duration(float64(pause) * float64(mine) / float64(share))
-	}
-	return pause
-}
-
-// recheck returns how long to wait for tokens before the store is asked again. It differs from ask to ask, so that no process is
-// always behind another one.
-func (m *Leased) recheck() time.Duration {
-	mean := max(recheckAfter, time.Duration(m.latest.processes)*recheckEach)
-	return mean*3/4 + time.Duration(m.chance(m.asked, int64(mean/2)))
-}
-
-// ends records the end of a Fixed window or a Calendar, and spreads the asks of a fleet after it.
-func (m *Leased) ends(sent, now meter.Instant, p store.LeasedPart) {
-	switch {
-	case p.Until > 0:
-		m.latest.ends = meter.AddInstant(sent, int64(p.Until))
-	case p.Wait > 0:
-		m.latest.ends = meter.AddInstant(sent, int64(p.Wait))
-		m.again = meter.AddInstant(m.again, m.chance(m.latest.ends/spreadOver, spreadOver)) // the same for one window, whatever the latency
-	default:
-		m.latest.ends = now
-	}
-}
-
 // chance returns a number from 0 to below most that depends on the process and on at.
 func (m *Leased) chance(at meter.Instant, most int64) int64 {
 	z := m.config.Seed ^ uint64(at)
@@ -663,7 +521,10 @@ func (m *Leased) keptFrom(now meter.Instant) meter.Instant {
 // them. Its debt and its hold are sent again. Tokens are asked for from again on.
 func (m *Leased) Failed(now, again meter.Instant) {
 	m.under = false
-	m.again, m.unsure = again, m.unsure || m.enters
+	m.again = again
+	if m.place.is == entering {
+		m.place.is = unsure
+	}
 	m.replace = m.replace || m.replaced
 	if m.holds.failed(now) {
 		m.tell(now)

@@ -41,12 +41,16 @@ func (f *fleet) record() [][]int64 {
 	return used
 }
 
-// requireEvenShares fails if a process had less than half of an even share in any 5 s from an instant to another, or in the time in
-// which a share is two tokens, if that is longer. All have used less than the rule allows where they had used more by another one before.
-func requireEvenShares(t *testing.T, used [][]int64, b store.Budget, from, to func(process int) int64, what string) {
+// requireEvenShares fails if a process had less than half of an even share in any 5 s from an instant to another, or in four windows of the looser
+// rule, or the time in which a share is two tokens, if that is longer. A process that has used its window by the old rule does not know of the new
+// one until it ends. All have used less than the rule allows where they had used more by another one before.
+func requireEvenShares(t *testing.T, used [][]int64, b, looser store.Budget, from, to func(process int) int64, what string) {
 	t.Helper()
 	perSecond := float64(b.N) / b.Per.Seconds()
 	span := max(5*second, int64(2*float64(len(used))/perSecond*float64(second)))
+	if b.Kind == store.Sliding || b.Kind == store.Fixed {
+		span = max(span, 4*int64(looser.Per))
+	}
 	all := slices.Concat(used...)
 	slices.Sort(all)
 	for i := range used {
@@ -83,7 +87,7 @@ func TestRulesThatDifferStarveNoProcess(t *testing.T) {
 				}
 				used := f.record()
 				f.run(25 * time.Second)
-				requireEvenShares(t, used, strict, always(5*second), always(f.now), what)
+				requireEvenShares(t, used, strict, pair[1], always(5*second), always(f.now), what)
 				all := slices.Concat(used...)
 				slices.Sort(all)
 				perSecond := float64(strict.N) / strict.Per.Seconds()
@@ -121,9 +125,9 @@ func TestARollOutStarvesNoProcess(t *testing.T) {
 				}
 				f.run(30 * time.Second)
 				restart := func(i int) int64 { return 5*second + int64(i)*3*second }
-				requireEvenShares(t, used, pair[0], always(2*second), restart, what)
-				requireEvenShares(t, used, pair[0], restart, always(f.now), what)
-				requireEvenShares(t, used, rules[1], always(f.now-15*second), always(f.now), what)
+				requireEvenShares(t, used, pair[0], pair[1], always(2*second), restart, what)
+				requireEvenShares(t, used, pair[0], pair[1], restart, always(f.now), what)
+				requireEvenShares(t, used, rules[1], pair[1], always(f.now-15*second), always(f.now), what)
 				all := slices.Concat(used...)
 				slices.Sort(all)
 				require.GreaterOrEqual(t, float64(within(all, f.now-15*second, 15*second)), .92*15*float64(rules[1].N)/rules[1].Per.Seconds()-1, what)

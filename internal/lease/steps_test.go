@@ -124,18 +124,18 @@ func TestAFarPromiseIsCheckedAgain(t *testing.T) {
 		m.asked = asked
 		return m.AskAt(asked, Demand{First: 4, All: 4, Until: meter.Never})
 	}
-	m.got = now
+	m.news = now
 	at := asks(now)
 	assert.Equal(t, now+int64(m.recheck()), at)
 	assert.Equal(t, now+17*5*second, asks(now+5*second), "the longer it has waited, the later")
 	assert.Equal(t, due-10*ms, asks(now+85*second), "before it uses them")
-	m.got = now + 100*second
+	m.news = now + 100*second
 	at = asks(now + 100*second)
 	assert.Equal(t, now+100*second+int64(m.recheck()), at, "it got others")
 	assert.Equal(t, due-10*ms, asks(due-10*second-1))
 	assert.Equal(t, meter.Never, asks(due-10*second))
 	assert.Equal(t, meter.Never, m.AskAt(now, Demand{First: 2, All: 2, Until: meter.Never}), "they are there")
-	m.got = now
+	m.news = now
 	m.asked = now
 	p := m.Ask(now+5*second, Demand{First: 4, All: 9, Until: meter.Never})
 	assert.Zero(t, p.Need+p.Want, "it only asks")
@@ -264,9 +264,18 @@ func TestAFleetAsksAtDifferentInstantsAfterAWindow(t *testing.T) {
 	assert.Equal(t, now, after(store.LeasedPart{}).again)
 	m = after(store.LeasedPart{Wait: time.Second + time.Millisecond})
 	assert.Equal(t, now+second, m.latest.ends)
-	assert.GreaterOrEqual(t, m.again, now)
-	assert.Less(t, m.again, now+spreadOver)
-	assert.Equal(t, m.again, after(store.LeasedPart{Wait: time.Second + 2*time.Millisecond}).again, "whatever the latency")
+	assert.GreaterOrEqual(t, m.again, now+second)
+	assert.Less(t, m.again, now+second+spreadOver)
+	later := leasedOf(kindOf(store.Fixed, 10))
+	later.ends(now, now+5*ms, store.LeasedPart{Wait: time.Second})
+	assert.Equal(t, m.again, later.again, "whatever the latency")
+	m.trip, m.least = 20*time.Millisecond, 18*time.Millisecond
+	assert.Equal(t, later.again+4*ms, m.opens(now+second), "an ask does not come before the window if latencies differ")
+	m = after(store.LeasedPart{Wait: time.Hour, Hold: time.Hour})
+	assert.Equal(t, now, m.again, "see Booked")
+	m.latest.ends = now + second
+	m.ends(now, now, store.LeasedPart{})
+	assert.Equal(t, now+second, m.latest.ends, "what is known of the window stays")
 }
 
 func TestAHoldWithoutAResponseIsReportedAgainWhileItCounts(t *testing.T) {

@@ -16,20 +16,14 @@ type turns struct {
 	part   int64         // the latest part
 	opened meter.Instant // of a Sliding window: see open
 
-	myTurn meter.Instant // when the window has tokens for the next request, see queue; 0: unknown
-	queued int64         // how many that are
-	line   bool          // the requests of the process take turns with those of others
-	mute   bool          // a request got no turn: the store has no queue, or the ask had other parts
-	enters bool          // the latest ask was to enter the queue
-	unsure bool          // the latest one that was to had no response
-
-	most   int           // processes that the store counted, the largest number while shares count
+	most   int           // processes that the store counted, the largest number lately
 	mostAt meter.Instant // when it did
 }
 
 const (
 	turnParts = 16
 	turnsEach = 32 // in the time in which turns count
+	mostFor   = 4  // the largest number of processes counts for so many periods
 	leastKept = 64 // one part in this many is left for processes that used nothing yet
 
 	// A process that has not asked for so long is not counted any more, so nothing is left for it for longer. Beyond that, a longer
@@ -41,72 +35,48 @@ const (
 func (m *Leased) fair() int64 { return min(int64(m.rate.Per), fairFor) }
 
 // count returns the number of processes, given the store's latest count. The store counts a process up to its latest ask, and those that
-// wait for tokens of a window ask when they come in: just before, the store counts too few. So the largest number counts.
+// wait for tokens of a window ask when they come in: just before, the store counts too few. So the largest number counts while shares do.
 func (m *Leased) count(now meter.Instant, processes int) int {
 	if m.promises() {
 		return processes
 	}
-	if processes >= m.most || now-m.mostAt > m.fair() {
+	if processes >= m.most || now-m.mostAt > mulSat(mostFor, int64(m.rate.Per)) {
 		m.most, m.mostAt = processes, now
+	}
+	if now-m.mostAt > m.fair() {
+		return processes
 	}
 	return m.most
 }
 
+// rivals returns how many processes there are in turns and shares: the largest number of the latest windows. The first processes to ask in a long
+// window would think that they are alone otherwise.
+func (m *Leased) rivals() int64 { return int64(max(m.latest.processes, m.most)) }
+
 // competes reports whether the budget is a window that other processes use as well.
 func (m *Leased) competes() bool {
-	return (m.budget.Kind == store.Sliding || m.fixed()) && m.latest.processes > 1
+	return (m.budget.Kind == store.Sliding || m.fixed()) && m.rivals() > 1
 }
 
-// queues reports whether requests of a cost enter the queue of the store, one by one: where the window has tokens for fewer of them than there
-// are processes. By shares alone, all processes would ask for each token that comes in, and one would get it.
-func (m *Leased) queues(cost int64) bool {
-	few := m.competes() && m.budget.Kind != store.Calendar && m.rate.N < mulSat(cost, int64(m.latest.processes))
-	return m.line || few
-}
-
-// queue sets from a response when it is the turn of the process. Until then, nothing changes for it, unless others give tokens back.
-func (m *Leased) queue(now meter.Instant, asked *store.Part, p *store.LeasedPart) {
-	m.unsure = m.unsure && !asked.Queue
-	switch {
-	case p.Tokens > 0:
-		m.myTurn, m.line = 0, m.myTurn > 0
-	case p.Left < float64(m.queued) && (asked.Need == 0 || now < m.myTurn): // it still waits
-	case asked.Queue && p.Hold == 0:
-		m.line, m.mute = p.Turn > 0, p.Turn == 0
-		if m.line && p.Turn <= asked.Within {
-			m.queued = asked.Need
-			m.turnIn(now, p.Turn)
-		}
-	case m.myTurn > 0 && asked.Need > 0 && p.Hold == 0 && p.Wait <= m.trip: // the ask came too early
-		m.turnIn(now, p.Wait)
-	case m.myTurn > 0: // others were faster, or gave tokens back
-		m.myTurn, m.again = 0, now
+// share returns the even share of a process, in whole requests if it is more than one.
+func (m *Leased) share() int64 {
+	share := m.rate.N / max(1, m.rivals())
+	if share > m.cost && m.cost > 0 {
+		share -= share % m.cost
 	}
-	if now < m.myTurn {
-		m.again = m.myTurn
-	}
+	return max(1, share)
 }
-
-// turnIn has the turn of the process come after a time.
-func (m *Leased) turnIn(now meter.Instant, wait time.Duration) {
-	m.myTurn = meter.AddInstant(now, int64(wait))
-	if m.fixed() {
-		m.myTurn += m.chance(m.latest.ends/spreadOver, spreadOver) // see ends
-	} else {
-		m.myTurn = max(now+1, m.myTurn-int64(m.least)) // see Booked
-	}
-}
-
-// share returns the even share of a process.
-func (m *Leased) share() int64 { return max(1, m.rate.N/int64(max(1, m.latest.processes))) }
 
 // shares returns the shares of all processes together. They are less than a window that cannot be divided evenly.
-func (m *Leased) shares() int64 { return min(m.rate.N, m.share()*int64(max(1, m.latest.processes))) }
+func (m *Leased) shares() int64 { return min(m.rate.N, m.share()*max(1, m.rivals())) }
 
-// inPeriod returns how many tokens were leased in the latest period.
+// inPeriod returns how many tokens were leased in the latest period, or in the window.
 func (m *Leased) inPeriod(now int64) (sum int64) {
 	if m.leased == nil {
 		m.leased = make([]int64, turnParts)
+	}
+	if m.fixed() && now >= m.latest.ends {
+		clear(m.leased)
 	}
 	part := now / max(1, int64(m.rate.Per)/turnParts)
 	for i := int64(0); i < turnParts && m.part < part; i++ {
@@ -135,7 +105,7 @@ func (m *Leased) allowed(now int64) (most int64, beyond bool) {
 	switch {
 	case m.promises():
 		return m.portion(now), false
-	case !m.competes(), m.line:
+	case !m.competes(), m.place.queues():
 		return meter.MaxCount, false
 	}
 	mine := m.inPeriod(now)
@@ -151,7 +121,7 @@ func (m *Leased) allowed(now int64) (most int64, beyond bool) {
 // follows recent use leaves more to those that use more while others are idle. A process whose tokens do not last until the response takes
 // what it can get.
 func (m *Leased) portion(now meter.Instant) int64 {
-	ahead, processes := m.promised(), float64(m.latest.processes)
+	ahead, processes := m.promised(), float64(m.rivals())
 	if processes < 2 || ahead == 0 || m.dueAt(ahead)-int64(m.lead) < m.again {
 		return meter.MaxCount
 	}
@@ -176,9 +146,15 @@ func (m *Leased) turn() int64 {
 // limitToTurn reduces an ask to what is allowed.
 func (m *Leased) limitToTurn(p *store.Part, now int64) {
 	most, beyond := m.allowed(now)
-	switch p.Want = max(p.Need, min(p.Want, most)); {
-	case most <= 0:
+	if most <= 0 {
 		p.Need, p.Want, p.Ahead = 0, 0, 0
+		return
+	}
+	if !m.promises() && m.cost > 1 { // of a window, no part of a request
+		most, p.Ahead = most-most%m.cost, 0
+	}
+	p.Want = max(p.Need, min(p.Want, most))
+	switch {
 	case beyond && m.budget.Kind == store.Sliding: // most of what is not needed immediately would be void before it is used
 		p.Ahead = 0
 	case beyond:
@@ -197,13 +173,24 @@ func (m *Leased) freeBeyond(mine, now int64) int64 {
 	switch {
 	case m.fixed() && now >= m.latest.ends:
 		past, left = 0, n
-	case m.fixed():
-		past = max(0, m.length()-max(0, m.latest.ends-now))
 	case left <= n-m.shares(): // the shares are used: only what cannot be divided is left
 		return left - m.keptFor(mine)
+	case m.fixed():
+		past = max(0, m.length()-max(0, m.latest.ends-now))
 	}
 	even := m.share() + int64(float64(n-m.share())*min(1, float64(past)/float64(over)))
 	return min(left-m.keptFor(mine), even-(n-left))
+}
+
+// freeFrom returns from when on a process may have a request's tokens of a window beyond its share, if no other process uses any.
+func (m *Leased) freeFrom() meter.Instant {
+	n, used := m.rate.N, m.rate.N-int64(max(0, m.latest.left))
+	early := used + max(1, m.cost) - m.share()
+	if early <= 0 || used >= m.shares() {
+		return 0
+	}
+	over := m.fair() - m.fair()/turnsEach - int64(m.trip) // see freeBeyond
+	return meter.AddInstant(m.latest.ends-m.length(), int64(float64(over)*min(1, float64(early)/float64(n-m.share()))))
 }
 
 // keptFor returns how many tokens of a Sliding window a process that has mine leaves for others, by the latest response: up to their
@@ -263,6 +250,8 @@ func (m *Leased) endTurn(sent, now int64, asked *store.Part, p store.LeasedPart)
 	end := sent + turn
 	if m.budget.Kind == store.Sliding {
 		end = min(end, m.shareFrom(all))
+	} else {
+		end = max(end, m.freeFrom())
 	}
 	m.again = max(m.again, end)
 }

@@ -176,11 +176,20 @@ func TestProcessTakesItsShareOfAWindowAndThenTurns(t *testing.T) {
 	if p.Want != 10 {
 		t.Fatalf("it asks for %d beyond its share, a turn is 10", p.Want)
 	}
-	b.Booked(b.now, b.now, p, store.LeasedPart{ID: 2, Tokens: 10, AtOnce: 10, Until: 900 * time.Millisecond, Left: 100, Processes: 4})
+	b.Booked(b.now, b.now, p, store.LeasedPart{ID: 2, Tokens: 10, AtOnce: 10, Until: 900 * time.Millisecond, Left: 220, Processes: 4})
 	turn := int64(time.Second) / 32
 	if at := b.AskAt(b.now, waiting(200)); at < b.now+turn/4 || at > b.now+turn*5/4 {
 		t.Errorf("its next turn is in %v", time.Duration(at-b.now))
 	}
+
+	// Used faster than evenly, the window has a token for it later: half of what is beyond a share, after half of the time.
+	b.Booked(b.now, b.now, store.Part{Budget: b.budget}, store.LeasedPart{Until: 900 * time.Millisecond, Left: 121, Processes: 4})
+	at := b.AskAt(b.now, waiting(200))
+	assert.Equal(t, b.now-100*ms+(second-second/32)/2, at)
+	most, _ := b.allowed(at)
+	assert.EqualValues(t, 1, most)
+	most, _ = b.allowed(at - ms)
+	assert.Zero(t, most)
 }
 
 // TestSmallProcessesWaitForNothingBesideAGreedyOne has one process that always wants more, and seven that want a token every 250 ms.

@@ -1,0 +1,240 @@
+package lease
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/store"
+)
+
+// Processes that always want more share a window of few requests for each of them. Each asks to get its turn, once whether others gave tokens
+// back, and when it is its turn. Latencies differ, so that turns come early and late.
+func TestFewTokensOfAWindowGoAround(t *testing.T) { // slow: 864 fleets
+	all, costs := testing.Verbose(), []int64{1, 1000}
+	if testing.Short() {
+		costs = costs[1:]
+	}
+	for _, kind := range []store.Kind{store.Fixed, store.Sliding} {
+		for _, per := range []time.Duration{5 * time.Second, time.Minute} {
+			for _, processes := range []int{2, 8, 32} {
+				for _, n := range []int64{1, 2, 4, 16, 31, 32, 40, 64, 100} {
+					for _, trip := range []int64{ms / 2, 2 * ms, 20 * ms, 100 * ms} {
+						for _, cost := range costs {
+							what := fmt.Sprintf("%s, %d of a cost of %d in %v for %d processes, %v away", kind, n, cost, per, processes, time.Duration(trip))
+							f := newFleet(uint64(n), window(kind, n*cost, per), processes, 8)
+							f.latency = func() int64 { return trip + f.Int64N(trip/10) }
+							for _, p := range f.processes {
+								p.cost = cost
+							}
+							cycle := time.Duration(max(1, int64(processes)/n)) * per
+							f.run(4 * cycle)
+							f.reset()
+							f.run(10 * cycle)
+							requests := float64(f.used) / float64(cost)
+							periods := float64(10 * cycle / per)
+							if all {
+								t.Logf("%s: %.2f calls for each, used %.3f, Jain's index %.2f", what, float64(f.calls)/requests, requests/float64(n)/periods, f.jain())
+							}
+							assert.GreaterOrEqual(t, requests, .98*float64(n)*periods-1, what)
+							assert.LessOrEqual(t, requests, float64(n)*(periods+1), what)
+							assert.GreaterOrEqual(t, f.jain(), .9, what)
+							calls := map[store.Kind]float64{store.Fixed: 3, store.Sliding: 6}[kind]
+							assert.LessOrEqual(t, float64(f.calls), calls*requests+float64(processes), what) // those under way when the fleet is looked at
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// first returns a process that has learned that it uses a window of one request with three others, and that no token is left.
+func first(kind store.Kind) (m *Leased, d Demand) {
+	m = leasedOf(window(kind, 10, time.Minute))
+	m.latest = response{known: true, sent: now, processes: 4, ends: now + second}
+	m.got = now
+	return m, waitingOf(10, 3)
+}
+
+func TestAProcessAsksWhenItIsItsTurn(t *testing.T) {
+	for _, kind := range []store.Kind{store.Sliding, store.Fixed} {
+		m, d := first(kind)
+		p := m.Ask(now, d)
+		assert.True(t, p.Queue, kind)
+		assert.EqualValues(t, 10, p.Need, kind)
+		m.Booked(now, now+ms, p, store.LeasedPart{Wait: time.Second, Turn: 200 * time.Second, Processes: 4})
+		at := m.place.at
+		if kind == store.Sliding {
+			assert.Equal(t, now+200*second, at, "the ask reaches the store as soon as the token comes in")
+		} else {
+			assert.Equal(t, m.opens(now+200*second), at, "the same as that of the window, whatever the latency")
+		}
+
+		// Before, it only asks once whether others gave tokens back, in the middle of a period, and reports.
+		recheck := m.AskAt(now+ms, d)
+		assert.Equal(t, at-90*second, recheck)
+		p = m.Ask(recheck, d)
+		assert.False(t, p.Queue)
+		assert.Zero(t, p.Need)
+		assert.Zero(t, p.Want)
+		m.Booked(recheck, recheck, p, store.LeasedPart{Wait: time.Second, Processes: 4})
+		m.tell(recheck - tellAfter)
+		assert.Equal(t, recheck, m.AskAt(recheck, d))
+		p = m.Ask(recheck, d)
+		assert.Zero(t, p.Need)
+		m.Booked(recheck, recheck, p, store.LeasedPart{Wait: time.Second, Processes: 4})
+		assert.Equal(t, at, m.place.at)
+		m.got = recheck - 100*second
+		assert.Equal(t, at, m.AskAt(recheck, d))
+
+		// Then it asks without a new turn.
+		p = m.Ask(at, d)
+		assert.False(t, p.Queue)
+		assert.EqualValues(t, 10, p.Need)
+		m.Booked(at, at+ms, p, store.LeasedPart{ID: 1, Tokens: 10, AtOnce: 10, Until: time.Minute, Wait: time.Minute, Processes: 4})
+		_, ok := m.Spend(at+ms, 10)
+		assert.True(t, ok)
+		next := m.AskAt(at+ms, d)
+		p = m.Ask(next, d)
+		assert.True(t, p.Queue, "the next request has a turn of its own")
+		assert.EqualValues(t, 10, p.Need)
+	}
+}
+
+func TestTokensThatComeBackEndTheWaitForATurn(t *testing.T) {
+	m, d := first(store.Sliding)
+	p := m.Ask(now, d)
+	m.Booked(now, now+ms, p, store.LeasedPart{Wait: time.Second, Turn: 200 * time.Second, Processes: 4})
+	at := m.AskAt(now+ms, d)
+	p = m.Ask(at, d)
+	m.Booked(at, at, p, store.LeasedPart{Left: 10, Processes: 4})
+	assert.Equal(t, at, m.AskAt(at, d))
+	assert.EqualValues(t, 10, m.Ask(at, d).Need)
+}
+
+// An ask that reaches the store before its token comes in keeps its turn, as others have used theirs late. If others were faster, the request gets
+// another one.
+func TestATurnThatCannotBeTaken(t *testing.T) {
+	turn := func() (*Leased, Demand, store.Part, meter.Instant) {
+		m, d := first(store.Sliding)
+		m.measureTrip(2 * time.Millisecond)
+		p := m.Ask(now, d)
+		m.Booked(now, now+2*ms, p, store.LeasedPart{Wait: time.Second, Turn: 2 * time.Second, Processes: 4})
+		at := m.place.at
+		return m, d, m.Ask(at, d), at
+	}
+	for wait, next := range map[time.Duration]int64{2 * time.Millisecond: 1, 15 * time.Second: 15*second - 2*ms} {
+		m, d, p, at := turn()
+		m.Booked(at, at+2*ms, p, store.LeasedPart{Wait: wait, Processes: 4})
+		assert.Equal(t, at+2*ms+next, m.AskAt(at+2*ms, d))
+		assert.False(t, m.Ask(at+2*ms+next, d).Queue)
+	}
+
+	m, d, p, at := turn()
+	m.Booked(at, at+2*ms, p, store.LeasedPart{Wait: 15*time.Second + 1, Processes: 4})
+	assert.Equal(t, at+2*ms, m.AskAt(at+2*ms, d))
+	p = m.Ask(at+2*ms, d)
+	assert.True(t, p.Queue)
+	assert.False(t, p.Queued)
+
+	m.Failed(at+3*ms, at+3*ms) // the store may have counted it
+	p = m.Ask(at+3*ms, d)
+	assert.True(t, p.Queued)
+	m.Booked(at+3*ms, at+4*ms, p, store.LeasedPart{Wait: time.Second, Turn: 3 * time.Second, Processes: 4})
+	assert.Equal(t, at+4*ms+3*second-int64(m.least), m.AskAt(at+4*ms, d))
+	assert.Equal(t, waits, m.place.is)
+}
+
+// A request that has its tokens is followed by the next one at once, so that it is not the first to ask for the next token. If tokens of others
+// are there, or come in soon, these come first.
+func TestTheNextRequestEntersWhenNoTokensAreThereForOthers(t *testing.T) {
+	for _, kind := range []store.Kind{store.Sliding, store.Fixed} {
+		for _, c := range []struct {
+			left  float64
+			wait  time.Duration
+			later int64
+		}{{0, 14 * time.Millisecond, 0}, {0, 14*time.Millisecond - 1, 14 * ms}, {9, time.Minute, 0}, {10, 0, 14 * ms}} {
+			m, d := first(kind)
+			m.measureTrip(2 * time.Millisecond)
+			p := m.Ask(now, d)
+			m.Booked(now, now+2*ms, p, store.LeasedPart{Wait: time.Second, Turn: 2 * time.Second, Processes: 4})
+			at := m.place.at
+			p = m.Ask(at, d)
+			m.Booked(at, at+2*ms, p, store.LeasedPart{ID: 1, Tokens: 10, AtOnce: 10, Until: time.Minute, Wait: c.wait, Left: c.left, Processes: 4})
+			_, ok := m.Spend(at+2*ms, 10)
+			assert.True(t, ok)
+			if kind == store.Fixed && c.left < 10 { // no tokens come in soon
+				c.later = 0
+			}
+			assert.Equal(t, at+2*ms+c.later, m.AskAt(at+2*ms, d), "%s: %v", kind, c)
+			assert.True(t, m.Ask(at+2*ms+c.later, d).Queue)
+		}
+	}
+}
+
+// The first processes that ask in a long window are counted as few. They take no more than their shares for that.
+func TestProcessesThatAskOncePerWindowKnowOfEachOther(t *testing.T) {
+	m := leasedOf(window(store.Fixed, 80, time.Minute))
+	m.latest.processes = m.count(now, 8)
+	for window := range int64(4) {
+		at := now + (window+1)*60*second
+		m.latest.processes = m.count(at, 1)
+		assert.Equal(t, 1, m.Processes(), "what a metric shows")
+		assert.EqualValues(t, 10, m.share())
+	}
+	m.latest.processes = m.count(now+241*second, 1)
+	assert.EqualValues(t, 80, m.share())
+}
+
+// A request whose tokens the window lacks waits for the next window, and asks seldom whether others gave some back. One for which there are tokens
+// asks immediately.
+func TestAFixedWindowIsAskedWhenSomethingMayHaveChanged(t *testing.T) {
+	m := leasedOf(window(store.Fixed, 100, time.Minute))
+	p := m.Ask(now, waitingOf(10, 1))
+	m.Booked(now, now, p, store.LeasedPart{ID: 1, Tokens: 10, AtOnce: 10, Until: time.Minute, Left: 5, Processes: 1})
+	_, ok := m.Spend(now, 10)
+	assert.True(t, ok)
+	d := waitingOf(10, 1)
+	assert.Equal(t, now, m.AskAt(now, waitingOf(5, 1)))
+	assert.Equal(t, m.opens(now+60*second), m.AsksFrom(now, false), "what else a request needs is not asked for earlier")
+	at := m.AskAt(now, d)
+	assert.Equal(t, now+int64(m.recheck()), at)
+	p = m.Ask(at, d)
+	m.Booked(at, at, p, store.LeasedPart{Wait: time.Duration(now + 60*second - at), Left: 5, Processes: 1})
+	assert.Equal(t, m.opens(now+60*second), m.AskAt(at, d))
+	m.returns(store.Return{Tokens: 5, Lease: 1}, now+40*second)
+	at = m.AskAt(now+40*second, d)
+	assert.Equal(t, now+40*second, at, "its own tokens have come back")
+	p = m.Ask(at, d)
+	m.Booked(at, at, p, store.LeasedPart{Wait: time.Duration(now + 60*second - at), Left: 5, Processes: 1})
+	assert.Equal(t, at+int64(m.recheck()), m.AskAt(at, d), "and so may those of others")
+}
+
+// A store that gives no turns is asked as it is for a window of many requests: a process that has its share leaves the next tokens to others.
+func TestWithoutTurnsSharesCount(t *testing.T) {
+	for _, held := range []time.Duration{0, time.Second} {
+		m, d := first(store.Sliding)
+		m.leased = make([]int64, turnParts)
+		p := m.Ask(now, d)
+		m.Booked(now, now+ms, p, store.LeasedPart{Wait: time.Second, Hold: held, Processes: 4})
+		m.endTurn(now, now+ms, &p, store.LeasedPart{Tokens: 10})
+		p = m.Ask(now+ms, d)
+		assert.Equal(t, held > 0, p.Need > 0, "nothing is known of turns during a hold")
+	}
+}
+
+// Of requests that have less time than others wait already, a few ask, and not all.
+func TestARequestWhoseTurnComesTooLateAsksSeldom(t *testing.T) {
+	m, d := first(store.Sliding)
+	d.Until = now + 10*second
+	p := m.Ask(now, d)
+	assert.Equal(t, 10*time.Second, p.Within)
+	m.Booked(now, now, p, store.LeasedPart{Wait: time.Second, Turn: 100 * time.Second, Processes: 4})
+	assert.Equal(t, min(now+int64(m.recheck()), now+m.chance(now, m.flow(40))), m.AskAt(now, d))
+	d.Until = now + 100*second
+	assert.Equal(t, now+second, m.AskAt(now, d), "one with as much time asks when the next token comes in")
+}
