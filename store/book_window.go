@@ -3,16 +3,17 @@ package store
 import (
 	"slices"
 	"time"
+
+	"github.com/httpthrottle/throttle/internal/meter"
 )
 
 const (
 	exactEvents = 128 // a sliding window with fewer leases is exact
 	slices64    = 64  // with more, leases in the same 64th of the period are joined
-	mostUsed    = 5   // times n: the most that a window counts as used, so that requests of up to five times their estimates are paid
 )
 
 // mostDebt returns how much more a window may owe, given what it counts as used.
-func (c *Call) mostDebt(used int64) int64 { return max(0, min(mostUsed*c.N, 2*mostUnits)-used) }
+func (c *Call) mostDebt(used int64) int64 { return max(0, min(meter.MostUsed*c.N, 2*mostUnits)-used) }
 
 const mostTurn = int64(mostAhead / time.Microsecond) // µs
 

@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/httpthrottle/throttle/internal/meter"
 )
 
 // stateVersion is the version of what State returns.
@@ -195,7 +197,7 @@ func (v *saved) state(kind Kind) (state, error) {
 			s.used += e[1]
 		}
 		if last := len(s.log) - 1; v.Debt != 0 {
-			if last < 0 || v.Debt != s.log[last].count || v.Debt < 0 || v.Debt > mulSat(mostUsed, r.n) {
+			if last < 0 || v.Debt != s.log[last].count || v.Debt < 0 || v.Debt > mulSat(meter.MostUsed, r.n) {
 				return nil, fmt.Errorf("it has a debt of %d", v.Debt)
 			}
 			s.log, s.used = s.log[:last], s.used-v.Debt

@@ -141,6 +141,22 @@ func TestTheReleaseBeforeKeepsTheDebtOfAWindow(t *testing.T) {
 	}
 }
 
+// What a window counts at most, which the script has as a number of its own, is what a Book counts.
+func TestAWindowCountsAsMuchAsThatOfABook(t *testing.T) {
+	m := newModel(t, start(t).client(t), 1)
+	for _, kind := range []store.Kind{store.Sliding, store.Fixed, store.Calendar} {
+		b := store.Budget{Kind: kind, Limit: "l", N: 10, Per: time.Hour}
+		for i := range b.Windows {
+			b.Windows[i] = time.UnixMicro(m.now).Add(time.Duration(i-1) * time.Hour)
+		}
+		p := store.Part{Budget: b, Owe: 1000}
+		want := store.NewBook().Lease(time.UnixMicro(m.now), []store.Ask{{Parts: []store.Part{p}}})[0].Parts[0].Left
+		if got := m.askOne(b, p).Left; got != want || got >= 0 {
+			t.Errorf("%s: %v tokens are left, and %v of a Book", kind, got, want)
+		}
+	}
+}
+
 // TestADebtOutlastsTheReleaseBefore has the release before decide about a budget that is in debt. It keeps what is owed, so that no more can
 // be owed than without it.
 func TestADebtOutlastsTheReleaseBefore(t *testing.T) {

@@ -8,6 +8,7 @@ local time = redis.call('TIME')
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 local pack, unpack, sub, call = struct.pack, struct.unpack, string.sub, redis.call
 local EPOCH, LINGER, MOST, FORMAT, CALENDAR, YEAR = 10000000, 1000000, 2251799813685248, 1, 5, 31536000000000
+local USED = 5 -- meter.MostUsed
 
 local now = time[1] * 1000000 + time[2]
 local input = ARGV[1]
@@ -77,7 +78,7 @@ local function govern(s, p)
 end
 
 -- Returns how much more a window may owe: it counts up to five times n as used.
-local function mostDebt(s) return max(0, min(5 * s.n, 2 * MOST) - s.used) end
+local function mostDebt(s) return max(0, min(USED * s.n, 2 * MOST) - s.used) end
 
 -- Returns how many tokens an ask has to let others in the queue of a window have.
 local function ahead(s, p) return p.queued and max(0, s.waits - p.need) or s.waits end
