@@ -199,7 +199,7 @@ func newLimit(k *kind, n int64, per time.Duration, opts []LimitOption) Limit {
 		o.applyTo(&l)
 	}
 	if k == kindQuota && l.rule.Store != nil { // which is a Pace there
-		l.rule.Windowed, l.rule.Share = false, l.rule.Share*sharedQuota
+		l.rule.Windowed, l.rule.Counted, l.rule.Share = false, true, l.rule.Share*sharedQuota
 	}
 	return l
 }

@@ -77,7 +77,7 @@ func (b *Bucket) MarkLease() {
 
 // lease returns the lease of a new bucket. Share is already applied to r and burst.
 func (li *Limit) lease(b *Bucket, key string, r meter.Rate, burst int64) *supply.Lease[*Bucket] {
-	config := lease.Config{Ahead: li.Store.Ahead, Name: li.Store.Name, Seed: li.Supply.Dice.Uint64(), Windows: li.Calendar}
+	config := lease.Config{Ahead: li.Store.Ahead, Name: li.Store.Name, Seed: li.Supply.Dice.Uint64(), Windows: li.Calendar, Counts: li.Counted}
 	return li.Supply.Lease(b, lease.New(li.Budget(key, r, burst), config))
 }
 

@@ -24,6 +24,7 @@ type Rule struct {
 
 	Keyed    bool   // requests have keys; a limit sets it once one has had a key, and a limit that learns once there were two at a time
 	Windowed bool   // no more than n in a window
+	Counted  bool   // a Pace in the place of a limit of n in each period
 	Wall     bool   // of the wall clock, which may be set
 	Reported bool   // its meters need the outcome of requests
 	Answered bool   // its meters need the instant of responses

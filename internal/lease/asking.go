@@ -26,7 +26,6 @@ type asking struct {
 	under  bool          // an ask is under way
 	asked  meter.Instant // when the latest ask was sent; meter.Never: none was
 	again  meter.Instant // no tokens are asked for before, because the store said so
-	got    meter.Instant // when the latest tokens came
 	news   meter.Instant // when tokens came, or went back as those of others may, or the first ask was sent
 	spare  meter.Instant // no tokens are leased ahead before, because the store had too few
 	trip   time.Duration // the round trip to the store, as an average of the latest ones; 0: unknown
@@ -436,7 +435,7 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 		m.returns(store.Return{Tokens: p.Tokens, Lease: p.ID}, now-tellAfter)
 		m.again = now
 	case p.Tokens > 0:
-		m.got, m.news = now, now
+		m.news = now
 		m.lease(now, void, rate, p)
 	}
 	switch own := float64(m.promised()); {
@@ -498,7 +497,7 @@ func (m *Leased) chance(at meter.Instant, most int64) int64 {
 // lease adds the tokens of a response.
 func (m *Leased) lease(now, void meter.Instant, rate meter.Rate, p store.LeasedPart) {
 	kept := m.keptFrom(now)
-	m.last, m.void = p, void
+	m.last, m.void, m.dueBy = p, void, now
 	if p.AtOnce > 0 {
 		m.add(lot{p.AtOnce, p.ID, void, kept})
 	}
@@ -506,6 +505,7 @@ func (m *Leased) lease(now, void meter.Instant, rate meter.Rate, p store.LeasedP
 		start := meter.AddInstant(now, int64(p.Next))
 		r := run{lot: lot{n, p.ID, void, max(kept, start)}, start: start, rate: rate}
 		m.runs = append(m.runs, r)
+		m.dueBy = max(now, r.dueAt(n))
 	}
 	m.next = min(m.next, now)
 	m.advance(now)

@@ -27,7 +27,8 @@ type Leased struct {
 	at      meter.Instant    // lots and runs are as of this instant
 	last    store.LeasedPart // the latest lease that had tokens
 	void    meter.Instant    // when those are void
-	tooLate meter.Late       // of a window
+	dueBy   meter.Instant    // when the last one of those was due
+	tooLate meter.Late       // of a window, and of a Pace in its place
 	asking
 	alone
 	holds
@@ -41,6 +42,7 @@ type Config struct {
 	Keep    time.Duration // gives tokens back that were not used for so long, and some round trips; 0: 100 ms
 	Horizon time.Duration // Part.Horizon, before some round trips are added; 0: 50 ms
 	Windows Windows       // of a Calendar
+	Counts  bool          // of a Pace: it stands for n in each period, however they are spread
 	Name    string        // names the process as a Holder, besides Seed; at most 48 bytes
 	Seed    uint64        // another in each process: it names the process as a Holder, and has processes ask at different instants after a Fixed window begins
 }
@@ -479,11 +481,14 @@ func (m *Leased) Settle(charged int64, now meter.Instant, paid, cost int64) {
 	m.owes(more, now)
 }
 
-// unused returns for how much of its period a window did without tokens of a lease: all of it if the window has ended.
+// unused returns for how much of its period a window did without tokens of a lease: all of it if the window has ended. A Pace in its place has
+// none of them back once they are all due, except those that this process may use again.
 func (m *Leased) unused(leased int64, now meter.Instant) int64 {
-	switch at := m.got - (m.last.ID-leased)*int64(time.Microsecond); {
+	switch at := m.dueBy - (m.last.ID-leased)*int64(time.Microsecond); {
 	case m.budget.Kind == store.Sliding:
 		return max(0, now-at)
+	case m.config.Counts && m.budget.Kind == store.Pace && now > at && leased != m.last.ID:
+		return int64(m.rate.Per)
 	case m.fixed() && (now >= m.latest.ends || at < m.latest.ends-m.length()):
 		return int64(m.rate.Per)
 	}

@@ -56,7 +56,6 @@ func TestFewTokensOfAWindowGoAround(t *testing.T) { // slow: 864 fleets
 func first(kind store.Kind) (m *Leased, d Demand) {
 	m = leasedOf(window(kind, 10, time.Minute))
 	m.latest = response{known: true, sent: now, processes: 4, ends: now + second}
-	m.got = now
 	return m, waitingOf(10, 3)
 }
 
@@ -88,7 +87,7 @@ func TestAProcessAsksWhenItIsItsTurn(t *testing.T) {
 		assert.Zero(t, p.Need)
 		m.Booked(recheck, recheck, p, store.LeasedPart{Wait: time.Second, Processes: 4})
 		assert.Equal(t, at, m.place.at)
-		m.got = recheck - 100*second
+		m.news = recheck - 100*second
 		assert.Equal(t, at, m.AskAt(recheck, d))
 
 		// Then it asks without a new turn.

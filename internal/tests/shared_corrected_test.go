@@ -163,3 +163,53 @@ func TestAWindowPaysForWhatRequestsReallyCost(t *testing.T) {
 		}
 	}
 }
+
+// A Quota that is shared is a Pace, which has no overcharge back once the next request may be sent. What it lost reduces what requests owe that
+// cost more, so that estimates that are right on average lose less, and no minute has more than n.
+func TestASharedQuotaMakesUpForOverchargesThatItLost(t *testing.T) { // slow: fleets for minutes
+	for processes, least := range map[int]float64{1: .93, 8: .9, 32: .85} { // a process with few requests soon forgets them
+		inBubble(t, fmt.Sprintf("%d processes", processes), func(t *testing.T) {
+			const lasts = 10 // minutes, the first of which does not count
+			ctx, cancel := context.WithTimeout(t.Context(), lasts*time.Minute)
+			defer cancel()
+			st := &countedStore{Store: store.NewMemory(), oneWay: time.Millisecond}
+			var all sync.WaitGroup
+			var count atomic.Int64
+			var used [lasts * 60]atomic.Int64
+			began := time.Now()
+			for range processes {
+				l, err := throttle.NewLimiter(throttle.WithLimit(throttle.Quota(perMinute, time.Minute, throttle.Name("tokens"), throttle.Shared(st))))
+				require.NoError(t, err)
+				for range 64 / processes {
+					all.Go(func() {
+						for {
+							g, err := l.Acquire(ctx, throttle.Ask{Cost: 1000})
+							if err != nil {
+								return
+							}
+							truth := 500 + count.Add(1)*617%1001
+							used[int(time.Since(began).Seconds())].Add(truth)
+							time.Sleep(5 * time.Second)
+							assert.NoError(t, g.Settle("tokens", truth))
+						}
+					})
+				}
+			}
+			all.Wait()
+			time.Sleep(time.Minute) // late calls
+			sum, most := 0., 0.
+			for i := 60; i < len(used); i++ {
+				sum += float64(used[i].Load())
+				minute := 0.
+				for k := i; k < min(i+60, len(used)); k++ {
+					minute += float64(used[k].Load())
+				}
+				most = max(most, minute/perMinute)
+			}
+			share := sum / perMinute / (lasts - 1)
+			t.Logf("used %.3f, at most %.3f in a minute", share, most)
+			assert.GreaterOrEqual(t, share, least)
+			assert.LessOrEqual(t, most, 1.)
+		})
+	}
+}
