@@ -22,7 +22,7 @@
 // distance from the store, and may set half to twice the limits' numbers. Their callers send one request after the other, at a rate or in
 // bursts, which cost up to 5, and may have deadlines and maximum waits. There may be lost responses of the store, and a server with a limit of
 // its own that refuses. Up to three twists happen: a hold, a roll-out, an outage, a lost state, a store that moves, a process that stands still
-// or is killed, late timers, and refusals by mistake.
+// or is killed, late timers, and refusals by mistake. Some processes may be of the release before for a time, as the store sees it.
 //
 // Worlds of 30 s have no calendar windows, no windows of a minute or longer, and no outages of more than 8 s. Slots whose state is lost are
 // drawn in internal/limiter/slots_lost_test.go. Not drawn are learned limits and servers that report quotas in headers.

@@ -2,8 +2,10 @@ package worlds
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,6 +22,7 @@ type link struct {
 	book    *store.Book
 	calls   int
 	away    map[int]time.Duration // how far a crew's processes are from it, if not as they were made
+	before  map[int]bool          // the crews of the release before
 	down    error                 // nil: it can be reached
 	longest time.Duration         // way there and back
 }
@@ -30,7 +33,7 @@ var errDown = errors.New("connection refused")
 var errHangs = errors.New("no response")
 
 func (k *link) make() {
-	k.book, k.away = store.NewBook(), make(map[int]time.Duration)
+	k.book, k.away, k.before = store.NewBook(), make(map[int]time.Duration), make(map[int]bool)
 }
 
 // set changes something.
@@ -38,6 +41,37 @@ func (k *link) set(change func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	change()
+}
+
+// asBefore returns asks as the release before makes them, and drops of the states of their budgets what that release does not know.
+func (k *link) asBefore(asks []store.Ask) (all []store.Ask) {
+	for _, a := range asks {
+		a.Parts = slices.Clone(a.Parts)
+		for i := range a.Parts {
+			p := &a.Parts[i]
+			p.Queue, p.Queued, p.Whole = false, false, false
+			state := k.book.State(&p.Budget)
+			if state == nil {
+				continue
+			}
+			var fields map[string]json.RawMessage
+			err := json.Unmarshal(state, &fields)
+			for _, name := range []string{"all", "debt", "waits"} {
+				delete(fields, name)
+			}
+			if err == nil {
+				state, err = json.Marshal(fields)
+			}
+			if err == nil {
+				err = k.book.SetState(&p.Budget, state)
+			}
+			if err != nil {
+				panic(err)
+			}
+		}
+		all = append(all, a)
+	}
+	return all
 }
 
 // A line is the way of a process to the store.
@@ -81,7 +115,12 @@ func (l *line) Lease(ctx context.Context, asks []store.Ask) (leases []store.Leas
 			err = fmt.Errorf("%w: %w", store.ErrLate, ctx.Err())
 			return
 		}
-		leases = k.book.Lease(time.Now(), asks)
+		if k.before[l.of] {
+			asks = k.asBefore(asks)
+		}
+		if leases = k.book.Lease(time.Now(), asks); k.before[l.of] {
+			k.asBefore(asks)
+		}
 	})
 	back := way()
 	k.set(func() { k.longest = max(k.longest, there+back) })

@@ -193,6 +193,25 @@ func (m move) play(f *fleet, me actor) {
 
 func (m move) unrest() (from, until time.Duration) { return m.at, m.back }
 
+// A release has a crew be of the release before for a time, as in a roll-out of this one that is rolled back.
+type release struct {
+	at, lasts time.Duration
+	crew      int
+}
+
+func drawRelease(r *rand.Rand, w *world) twist {
+	return release{time.Duration(r.Int64N(int64(12 * time.Second))), aboutTime(r, time.Second, 10*time.Second), r.IntN(len(w.crews))}
+}
+
+func (o release) play(f *fleet, me actor) {
+	me.sleep(f, o.at)
+	f.link.set(func() { f.link.before[o.crew] = true })
+	me.sleep(f, o.lasts)
+	f.link.set(func() { delete(f.link.before, o.crew) })
+}
+
+func (o release) unrest() (from, until time.Duration) { return o.at, o.at + o.lasts }
+
 // A stop lets a process stand still.
 type stop struct {
 	at, lasts time.Duration

@@ -281,6 +281,9 @@ func drawTwists(r *rand.Rand, w *world) {
 			w.twists = append(w.twists, t)
 		}
 	}
+	if chance(r, .1) {
+		w.twists = append(w.twists, drawRelease(r, w))
+	}
 }
 
 // process returns a process at random.
