@@ -67,6 +67,7 @@ const (
 	// time is longer in proportion to how long the request has waited for it, so that a fleet does not ask the more often the slower it is.
 	recheckAfter, recheckEach = 5 * time.Second, 500 * time.Millisecond
 	recheckGrows              = 16
+	recheckWindow             = 5 * time.Minute
 )
 
 // busy reports whether an ask is under way or needed to report something to the store.

@@ -237,3 +237,20 @@ func TestARequestWhoseTurnComesTooLateAsksSeldom(t *testing.T) {
 	d.Until = now + 100*second
 	assert.Equal(t, now+second, m.AskAt(now, d), "one with as much time asks when the next token comes in")
 }
+
+// In a long window, processes whose requests wait ask each five minutes, and those with requests that may not wait as often as they may.
+func TestAnEmptyWindowOfADayIsAskedAgain(t *testing.T) {
+	m := leasedOf(window(store.Fixed, 100, 24*time.Hour))
+	p := m.Ask(now, waiting(100))
+	m.Booked(now, now, p, store.LeasedPart{ID: 1, Tokens: 100, AtOnce: 100, Until: 24 * time.Hour, Processes: 1})
+	m.drawn, m.have, m.lots = 100, 0, nil
+	d := waiting(1)
+	for _, at := range []meter.Instant{now + 20*second, now + 3600*second, now + 5*3600*second} {
+		p = m.Ask(at, d)
+		m.Booked(at, at, p, store.LeasedPart{Wait: time.Duration(now + 24*3600*second - at), Processes: 1})
+		assert.Equal(t, at+300*second, m.AskAt(at, d))
+		d.Until = at
+		assert.Equal(t, at+int64(m.recheck()), m.AskAt(at, d), "no time is left")
+		d.Until = meter.Never
+	}
+}

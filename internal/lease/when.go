@@ -56,8 +56,11 @@ func (m *Leased) AskAt(now meter.Instant, d Demand) meter.Instant {
 // promised. Then one of all processes asks for each request, or a few do: each at an instant within the time in which all of them could have
 // one such request.
 func (m *Leased) againFor(missing int64, now, until meter.Instant) meter.Instant {
-	if missing <= 0 || until <= now || m.local != nil {
+	switch {
+	case missing <= 0, m.local != nil, until <= now && m.promises():
 		return m.again
+	case until <= now:
+		return min(m.again, m.RecheckAt())
 	}
 	if at := m.empty(now, missing); at > 0 {
 		return at
@@ -83,7 +86,11 @@ func (m *Leased) empty(now meter.Instant, missing int64) meter.Instant {
 
 // recheckFor returns when to ask whether others gave back what is promised, or announced, for an instant; meter.Never: not before that.
 func (m *Leased) recheckFor(due meter.Instant) meter.Instant {
-	again := meter.AddInstant(m.asked, max(int64(m.recheck()), mulSat(recheckGrows, max(0, m.asked-m.news))))
+	later := mulSat(recheckGrows, max(0, m.asked-m.news))
+	if !m.promises() { // its tokens may be used until the window ends
+		later = min(later, int64(recheckWindow))
+	}
+	again := meter.AddInstant(m.asked, max(int64(m.recheck()), later))
 	if due-again > int64(recheckAfter) {
 		return again
 	}
