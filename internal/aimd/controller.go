@@ -274,8 +274,13 @@ func (c *controller) anotherEvent(now, sent instant) bool {
 func (c *controller) bound(now instant, why Cause) {
 	if c.free {
 		c.free = false
-		c.set(why, max(c.cfg.Initial, c.used.Of(now, c.tau())))
+		c.set(why, c.usedRate(now))
 	}
+}
+
+// usedRate returns the rate that was used, but no lower one than the first.
+func (c *controller) usedRate(now instant) float64 {
+	return max(c.cfg.Initial, c.used.Of(now, c.tau()))
 }
 
 // cut lowers the rate to r at most, and remembers the ceiling.

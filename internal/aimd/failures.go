@@ -97,6 +97,9 @@ func (c *controller) try(now instant, share float64, again bool) {
 // cuts have lowered the rate to a half, there is another trial.
 func (c *controller) heedLoad(now, sent instant, o Outcome) {
 	f, rate, ceiling, failed := &c.failures, c.current, c.ceiling, o.weight() > 0
+	if c.free { // without a bound, what was used counts: a trial would go back to Max otherwise
+		rate = c.usedRate(now)
+	}
 	share := f.weight / f.n
 	if failed {
 		f.bare = o == Unavailable

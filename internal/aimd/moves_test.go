@@ -625,3 +625,21 @@ func TestAPauseCutsNoRateBelowWhatWasSustained(t *testing.T) {
 	}
 	require.Greater(t, broken, 10)
 }
+
+// A rate without a bound was as high as what was used of it: a trial after cuts goes back to that, and not to Max.
+func TestARateWithoutABoundIsWhatWasUsed(t *testing.T) {
+	m := New(0, Config{}, 1).Beside(0)
+	c := &m.control
+	for i := range instant(200) {
+		c.result(i*second/100, c.send(i*second/100, 1), OK, time.Millisecond, 0)
+	}
+	now := 2 * second
+	require.True(t, c.free)
+	c.failures.loadUntil = now + wordFor
+	for range 20 {
+		now += second / 20
+		c.result(now, c.send(now, 1), Error, time.Millisecond, 0)
+	}
+	assert.False(t, c.free)
+	assert.InDelta(t, 100, c.failures.row, 40)
+}
