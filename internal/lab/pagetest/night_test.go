@@ -79,6 +79,7 @@ func TestTheHeadlineIsWhatToKnowAtNight(t *testing.T) { // slow: a browser, in r
 		}
 		b.navigate(pageOf(server))
 		b.within(5*time.Second, live)
+		b.within(5*time.Second, `document.querySelector("h2").innerText === "quota"`) // its next reading
 		names := eval[[]string](b, `[...document.querySelectorAll("h2")].slice(0, 3).map(e => e.innerText)`)
 		says := eval[[]string](b, `[...document.querySelectorAll(".says")].slice(0, 3).map(e => e.innerText.replaceAll("\u00a0", " "))`)
 		assert.Equal(t, []string{"quota", "hold", "unpaid"}, names, "those that reject the most are first")

@@ -203,9 +203,10 @@ func (p *purse) check(fleet, alone spent) (faults []string) {
 	// A fleet may have sent more before its debts are known, and then pays them, so that the least is that of all the time.
 	all, _, _ := p.used(fleet, 0)
 	want, _, _ := p.used(alone, 0)
-	margin := .03
-	if p.windows() && p.per > time.Hour { // what is left of the only window may be less than any next request costs
+	margin, last := .03, 0.
+	if p.windows() && p.per > time.Hour { // what is left of the only window may be less than any next request costs, or just enough for one
 		margin += float64(p.high-1) / float64(p.n)
+		last = float64(p.high) * p.truth / float64(p.n)
 	}
 	wants := float64(p.processes*p.callers) / (p.take + 4*p.away).Seconds() * p.mean()
 	if p.truth >= 1 && wants > 2*p.rate() && all < min(1, want)-margin {
@@ -213,7 +214,7 @@ func (p *purse) check(fleet, alone spent) (faults []string) {
 	}
 	used, jain, requests := p.used(fleet, fleet.warm)
 	want, _, _ = p.used(alone, fleet.warm)
-	if used > max(1, want)+.12 {
+	if used > max(1, want)+.12+last {
 		fault("use: %.3f, and %.3f by one process", used, want)
 	}
 	if requests < 100 {
