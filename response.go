@@ -224,7 +224,7 @@ func (t *Transport) reads(c *call, resp *http.Response, granted meter.Instant) b
 		return false
 	case mayBeLocal(c.req, resp):
 		return true
-	case resp.StatusCode >= 400:
+	case resp.StatusCode >= 400: // always
 	case t.noHints, !t.sampler.Reads(c.host(), granted, len(resp.Header)) && !t.readsAll, len(resp.Header) == 0:
 		return false
 	}
@@ -247,7 +247,7 @@ func (t *Transport) readHints(c *call, resp *http.Response) (*quota.Hints, *body
 		return nil, nil
 	}
 	req, host, bare := c.req, c.host(), meaningOf(resp.StatusCode).bare
-	if (bare != quota.NotBare || mayBeLocal(req, resp)) && t.hints.Silent(host, resp.StatusCode, resp.Header) { // see reads
+	if (bare != quota.NotBare || mayBeLocal(req, resp)) && t.hints.Silent(host, resp.StatusCode, resp.Header) { // reads has asked that of all others
 		if bare != quota.NotBare && !t.noHints {
 			return &quota.Hints{Status: resp.StatusCode, Bare: bare, Given: t.sampler.Gave(host)}, nil
 		}

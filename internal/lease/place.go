@@ -74,7 +74,7 @@ func (m *Leased) turned(sent, now meter.Instant, asked *store.Part, p *store.Lea
 		} else {
 			*l = place{}
 		}
-		if m.queues(asked.Need) { // the next request enters immediately, unless there are tokens for others, who may not have come yet
+		if m.queues(asked.Need) { // the next request enters immediately; where tokens are left or come in soon, other processes ask first
 			m.again = now
 			if soon := spreadOver + int64(2*m.trip); p.Left >= float64(asked.Need) || int64(p.Wait) < soon && m.budget.Kind == store.Sliding {
 				m.again += soon

@@ -70,7 +70,7 @@ func TestAProcessAsksWhenItIsItsTurn(t *testing.T) {
 		if kind == store.Sliding {
 			assert.Equal(t, now+200*second, at, "the ask reaches the store as soon as the token comes in")
 		} else {
-			assert.Equal(t, m.opens(now+200*second), at, "the same as that of the window, whatever the latency")
+			assert.Equal(t, m.opens(now+200*second), at, "processes ask at one instant in the spread of the window, however far the store is")
 		}
 
 		// Before, it only asks once whether others gave tokens back, in the middle of a period, and reports.

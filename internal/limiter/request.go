@@ -21,7 +21,7 @@ type Request struct {
 	Waited int64 // before the grant, in nanoseconds
 
 	turned *Waiter // that was granted in the turn of a caller; nil: it was not
-	ghost  *Waiter // that waits in its place, see ghost.go; nil: none does
+	ghost  *Waiter // that waits in its place (see ghost.go); nil: none does
 	spent  uint8   // guarded by the lock: which of the calls below were made
 	n      uint8   // of the charges in few
 	few    [fewCharges]Charge

@@ -89,7 +89,7 @@ func (p *pace) doubles() float64 {
 	return paceFull
 }
 
-// spacing returns the time between two requests at an instant. It returns 0 if the pace is over.
+// spacing returns the time between two requests at an instant; 0: the pace has ended.
 func (p *pace) spacing(now meter.Instant) int64 {
 	if p.over(now) {
 		return 0
