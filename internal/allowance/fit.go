@@ -39,6 +39,9 @@ func (f *fit) add(sent, ended, less, each float64) {
 	if sent+ended <= 0 {
 		return
 	}
+	if f.guess == 0 && sent > 0 { // nothing was known of estimates: all is charged when a request is sent
+		f.guess = max(0, less/sent)
+	}
 	w := 1 / (sent + ended) // what many requests show is not more certain in proportion to its square
 	f.ss = fitKeeps*f.ss + w*sent*sent
 	f.se = fitKeeps*f.se + w*sent*ended

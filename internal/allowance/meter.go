@@ -2,6 +2,8 @@ package allowance
 
 import (
 	"math"
+	"slices"
+	"unsafe"
 
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/server"
@@ -12,6 +14,7 @@ const (
 	firstRetry  = second / 8    // doubles for each refusal in a row
 	longestBack = 9             // doublings
 	keepLearned = 3600 * second // how long what is known of an account is kept after its last request
+	mostSilent  = 64            // responses that do not report a part, after which no request may be counted there
 	firstSends  = 16            // requests that may be sent together while nothing is known, and as many in each second after that
 	sendsMore   = 4             // as many times as what was accepted in all are the requests of a second, once these are more
 )
@@ -19,6 +22,7 @@ const (
 // A Meter is what a server lets an account spend in one unit. It is a [meter.Meter] in the unit of estimates.
 type Meter struct {
 	Host    string // whose responses report to it
+	Mixed   bool   // estimates say nothing of costs, and requests may be counted separately: reports of one name with two limits are of two parts
 	sends   sends
 	parts   []*part
 	hidden  [2]hidden     // of what requests cost, and of their number
@@ -47,8 +51,8 @@ func New(wall *meter.Wall) *Meter {
 	return &Meter{wall: wall, backoff: server.NewBackoff(), hidden: [2]hidden{{stops: -1}, {counts: true, stops: -1}}, last: -minute, stray: -1, event: -1}
 }
 
-// minuteEnd returns the end of the minute of the clock of which an instant is.
-func (m *Meter) minuteEnd(at meter.Instant) meter.Instant {
+// MinuteEnd returns the end of the minute of the clock of which an instant is.
+func (m *Meter) MinuteEnd(at meter.Instant) meter.Instant {
 	return at + minute - (m.wall.Unix+at)%minute
 }
 
@@ -92,8 +96,11 @@ func (m *Meter) probes() int64 {
 func (m *Meter) Take(due, now meter.Instant, cost int64, waited bool) int64 {
 	m.rested += max(0, m.backoff.Sent(due, waited)-minute)
 	for _, p := range m.parts {
-		if !p.isBucket() && now >= p.turns() {
-			p.turn(now, m.sends.total, m.sends.next-1, p.next(now, m.minuteEnd))
+		switch {
+		case p.isBucket():
+			p.overflow(now, &m.sends)
+		case now >= p.turns():
+			p.turn(now, m.sends.total, m.sends.next-1, p.next(now, m.MinuteEnd))
 		}
 	}
 	for i := range m.hidden {
@@ -143,9 +150,12 @@ func (m *Meter) Report(n int64, now meter.Instant, figures []Figures, refused bo
 		m.backoff.Accepted(x.at)
 		m.probed -= second / m.probes()
 	}
+	if m.Mixed && len(figures) > 0 {
+		m.parts = slices.DeleteFunc(m.parts, func(p *part) bool { return n-p.said > mostSilent })
+	}
 	for i := range figures {
 		if p := m.part(&figures[i]); p != nil {
-			p.take(n, x, &figures[i], refused, m.sends.near(n), m.sends.back(n), now-x.at, m.minuteEnd)
+			p.take(n, x, &figures[i], refused, m.sends.near(n), m.sends.back(n), now-x.at, m.MinuteEnd)
 		}
 	}
 }
@@ -153,7 +163,7 @@ func (m *Meter) Report(n int64, now meter.Instant, figures []Figures, refused bo
 // part returns the part of figures; nil: there is no room for it.
 func (m *Meter) part(c *Figures) *part {
 	for _, p := range m.parts {
-		if p.name == c.Name {
+		if p.name == c.Name && (!m.Mixed || c.Limit < 0 || p.limit == float64(c.Limit)) {
 			return p
 		}
 	}
@@ -161,6 +171,9 @@ func (m *Meter) part(c *Figures) *part {
 		return nil
 	}
 	p := newPart(c)
+	if m.Mixed {
+		p.fit = newFit(0, 0)
+	}
 	m.parts = append(m.parts, p)
 	return p
 }
@@ -289,6 +302,38 @@ func (m *Meter) PerSecond(meter.Instant) float64 {
 		return 0
 	}
 	return least
+}
+
+// Reports reports whether responses have reported what is left.
+func (m *Meter) Reports() bool { return len(m.parts) > 0 }
+
+// Lacks reports whether what is left of a part may be too little for a request of that cost.
+func (m *Meter) Lacks(c *Figures, cost int64) bool {
+	few := float64(c.Limit) / dryBelow
+	for _, p := range m.parts {
+		if p.name == c.Name {
+			few = max(few, p.fit.most*float64(cost))
+		}
+	}
+	return float64(c.Left) < few
+}
+
+// Refills reports whether the part of that name is a bucket, as far as is known.
+func (m *Meter) Refills(name string) bool {
+	return slices.ContainsFunc(m.parts, func(p *part) bool { return p.name == name && p.isBucket() })
+}
+
+// Drop forgets the part of that name.
+func (m *Meter) Drop(name string) {
+	m.parts = slices.DeleteFunc(m.parts, func(p *part) bool { return p.name == name })
+}
+
+// Size returns about how many bytes the meter takes besides itself, while no requests are in flight.
+func (m *Meter) Size() (n int) {
+	for _, p := range m.parts {
+		n += int(unsafe.Sizeof(*p)) + len(p.name)
+	}
+	return n
 }
 
 func (m *Meter) InFlight() int64                  { return m.sends.open }

@@ -15,6 +15,7 @@ const (
 	spareFlow   = 1.0 / 16    // of a limit that refills is left unused, once, because what is in flight may cost more than usual
 	spareEach   = 1.0 / 256   // of a window, each time
 	mostWeighed = 16          // responses by which a part is known to refill, or not to
+	dryBelow    = 16          // as many times as what is left is the limit of what is used up
 	clear       = 4           // times as much as is uncertain must be spent between two responses to be a sample
 )
 
@@ -105,7 +106,7 @@ func (p *part) take(n int64, x *send, c *Figures, refused bool, near, back float
 	if now := x.at + took; !p.isBucket() && now >= p.turns() { // the requests since may be counted in the next window
 		p.turn(now, s.then, s.n, p.next(now, ends))
 	}
-	p.dry = p.dry || s.left < limit/16
+	p.dry = p.dry || s.left < limit/dryBelow
 }
 
 // expected returns what the newest response lets expect to be left in a later sample. If the sample has more, but no more than requests
@@ -233,13 +234,20 @@ func (p *part) turn(at meter.Instant, then total, n int64, ends meter.Instant) {
 	p.said, p.first, p.ends, p.late, p.base.whole = n, n, ends, 0, false
 }
 
+// overflow takes what a bucket has lost because it was full before a request is sent.
+func (p *part) overflow(now meter.Instant, s *sends) {
+	if p.now.left+p.rate*float64(now-p.now.at)-p.since(&s.total) > p.limit {
+		p.now = sample{left: p.limit, at: now, n: s.next - 1, then: s.total}
+	}
+}
+
 // free returns what is left at an instant, less what requests in flight are still going to cost.
 func (p *part) free(at meter.Instant, s *sends) float64 {
 	now, f, since := &p.now, &p.fit, p.since(&s.total)
 	switch {
 	case p.isBucket():
 		back := p.rate * float64(at-now.at)
-		return min(p.limit, now.left+back) - since - max(0, f.ended*s.pending()-p.rate*s.took/2)
+		return min(p.limit, now.left+back-since) - max(0, f.ended*s.pending()-p.rate*s.took/2)
 	case at >= p.turns():
 		return p.limit - p.owed(s, math.Inf(1))
 	}
@@ -271,13 +279,13 @@ func (p *part) ready(from, last meter.Instant, ahead, cost float64, s *sends) me
 	short := want - p.free(from, s)
 	switch bucket := p.isBucket(); {
 	case bucket && short+p.limit*spareFlow > 0:
-		return meter.AddInstant(from, int64((short+p.limit*spareFlow)/p.rate)+1)
+		return meter.AddInstant(from, int64(min((short+p.limit*spareFlow)/p.rate, float64(meter.MaxPer)))+1)
 	case bucket, ahead == 0 && from >= p.turns():
 		return from
 	}
 	spare := p.limit * spareEach
 	if short += spare; short > 0 {
-		later := int64(short / (p.limit - spare)) // windows after the next one
+		later := int64(min(short/max(p.limit-spare, 1), float64(meter.MaxPer/minute))) // windows after the next one
 		lasts := minute
 		switch {
 		case p.isWindow():
@@ -294,7 +302,7 @@ func (p *part) ready(from, last meter.Instant, ahead, cost float64, s *sends) me
 	if p.tight {
 		each = max(each, float64(minute)/p.limit)
 	}
-	return min(p.turns(), max(from, meter.AddInstant(last, int64(each*p.fit.whole*(ahead+cost)))))
+	return min(p.turns(), max(from, meter.AddInstant(last, int64(min(each*p.fit.whole*(ahead+cost), float64(meter.MaxPer))))))
 }
 
 // perSecond returns how much comes back in a second; 0: it is not known.
