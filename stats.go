@@ -378,7 +378,7 @@ func (l *Limiter) appendServerLocked(all []ServerStats, a *quota.Account, now me
 }
 
 func (l *Limiter) serverStatsLocked(a *quota.Account, now meter.Instant) ServerStats {
-	s := ServerStats{Host: a.Key.Host, Account: a.Key.Account(), For: cmp.Or(a.Parts, a.Example), Refused: uint64(a.Limited)}
+	s := ServerStats{Host: a.Key.Host, Account: a.Key.Account(), For: cmp.Or(a.Key.Parts, a.Example), Refused: uint64(a.Limited)}
 	if held := a.Until(); held > now {
 		s.HeldUntil = l.core.Start.Add(time.Duration(held))
 	}

@@ -81,7 +81,7 @@ func chargeFor(charges []Charge, q *quota.QuotaHint) int {
 func figuresFor(figures []allowance.Figures, charges []Charge, i int, h *quota.Hints) []allowance.Figures {
 	for j := range h.Quotas {
 		q := &h.Quotas[j]
-		if !q.Covered || !q.Known || q.Left < 0 || q.Limit == 0 || q.Advisory || chargeFor(charges, q) != i || hasPart(h, q.Name) {
+		if !q.Covered || !q.Known || q.Left < 0 || q.Limit == 0 || q.Advisory || chargeFor(charges, q) != i || h.HasPart(q.Name) {
 			continue
 		}
 		c := allowance.Figures{Name: q.Name, Limit: q.Limit, Left: q.Left, Reset: -1}
@@ -94,16 +94,6 @@ func figuresFor(figures []allowance.Figures, charges []Charge, i int, h *quota.H
 		figures = append(figures, c)
 	}
 	return figures
-}
-
-// hasPart reports whether hints report a part of a quota of that name, such as input-tokens of tokens.
-func hasPart(h *quota.Hints, name string) bool {
-	for i := range h.Quotas {
-		if head, ok := strings.CutSuffix(h.Quotas[i].Name, name); ok && strings.HasSuffix(head, "-") {
-			return true
-		}
-	}
-	return false
 }
 
 // reportsFrom notes which host reports to limits in units of servers.

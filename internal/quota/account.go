@@ -31,8 +31,7 @@ const (
 // An Account is one host and one set of request keys, such as a credential. All its gates share a hold, a row of refusals, a pace and a
 // record; what the server counts together is a [quota].
 type Account struct {
-	Key     Key    // without a family
-	Parts   string // of the keys of its requests
+	Key     Key    // of its requests, without what is of single ones
 	Example string // one of its requests, for people, once the server has been seen to count some separately; "": not yet
 	Limited uint32 // responses by which the server refused because of a limit
 
@@ -52,6 +51,7 @@ type Account struct {
 	doubts  meter.Doubts[standing]
 	sent    int64 // requests
 	quotas  []*quota
+	units   *units // nil: no response has reported any
 	gates   []*Gate
 	by      *Gate // whose response reported a count last; nil: it is not known
 
@@ -148,7 +148,7 @@ func (a *Account) Restore(now meter.Instant, c *Figures) {
 // separately, all that have the same parts. Of others it is not known after a restart which requests they were.
 func (a *Account) Alone() bool {
 	for _, x := range a.group.accounts {
-		if x != a && x.Parts == a.Parts {
+		if x != a && x.Key.Parts == a.Key.Parts {
 			return false
 		}
 	}
@@ -211,11 +211,12 @@ func (a *Account) Forget(now meter.Instant) {
 	for _, q := range a.quotas {
 		q.forget()
 	}
+	a.units = nil
 }
 
 // Size returns about how many bytes the account takes, without its gates.
 func (a *Account) Size() int {
-	n := int(unsafe.Sizeof(*a)) + cap(a.quotas)*int(unsafe.Sizeof(a)) + a.final.size()
+	n := int(unsafe.Sizeof(*a)) + cap(a.quotas)*int(unsafe.Sizeof(a)) + a.final.size() + a.units.size()
 	if a.closures != nil {
 		n += int(unsafe.Sizeof(*a.closures))
 	}
@@ -246,7 +247,7 @@ func (a *Account) drop(q *quota) {
 
 // stops reports whether what the server reported stops requests: a hold, a final refusal or an empty quota.
 func (a *Account) stops(now meter.Instant) bool {
-	return a.Until() > now || a.final != nil || slices.ContainsFunc(a.quotas, func(q *quota) bool { return q.stops(now) })
+	return a.Until() > now || a.final != nil || a.units.stop(now) || slices.ContainsFunc(a.quotas, func(q *quota) bool { return q.stops(now) })
 }
 
 // worth returns which of these kinds the account is of.

@@ -130,7 +130,9 @@ func TestAnEmptyQuotaIsAskedAboutOnceADay(t *testing.T) {
 				answer(g, n, at, at, true, nothing)
 				require.Equal(t, end, a.quotas[0].reset)
 			}
-			asks(t, g, 3*longestHold, core(100, 100, end))
+			full := nothing
+			full.Left = 100
+			asks(t, g, 3*longestHold, full)
 			require.Less(t, g.Ready(3*longestHold, 0, 1), 3*longestHold+second)
 		})
 	}

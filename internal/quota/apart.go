@@ -68,6 +68,7 @@ type evidence struct {
 	apart  int8    // how many responses fit its own count, and not that of the account
 	with   int8    // how many responses in a row fit the count of another account, and not that of its own
 	joined bool    // a response has shown that it belongs to its account
+	spends bool    // its requests spend units of the account
 	odds   int8    // that it is counted separately, because only its requests were refused since one was accepted: their logarithm times oddsUnit
 	tries  [2]int8 // trials that found nothing, of counts and of limits
 	finer  finer   // when it was made
@@ -164,7 +165,7 @@ func (s *Server) finerKind(kind uint64, key *Key) uint64 {
 func (p *group) guess(key *Key) (best *Account) {
 	most, looked := -1, 0
 	for _, a := range p.accounts {
-		if a.Parts != key.Parts {
+		if a.Key.Parts != key.Parts {
 			continue
 		}
 		for _, g := range a.gates[:min(len(a.gates), lookAtMost)] {
@@ -205,7 +206,7 @@ func (r *Reading) reported() (hash uint64) {
 // Judge decides what a response means, as [Gate.Judge] does, after it has moved the gate to the account that it belongs to by what the
 // response shows.
 func (r *Registry) Judge(g *Gate, rep *Report, now meter.Instant) (m Moved) {
-	if rep.Kind == Unjudged {
+	if rep.wall = r.Wall; rep.Kind == Unjudged {
 		was := g.Account.server.finerOf(g.family)
 		m.From = r.sort(g, rep, now)
 		if g.Account.server.finerOf(g.family) != was {
@@ -246,7 +247,7 @@ func (s *Server) finerOf(family uint64) (f finer) {
 // room for another. A new one begins in the account of g, to which the responses to its requests have led.
 func (r *Registry) Part(g *Gate, traits Traits, now meter.Instant) *Gate {
 	k := g.Account.Key
-	k.Parts, k.Family, k.Method, k.Credential, k.Traits = g.Account.Parts, g.family, g.method, g.credential, traits
+	k.Family, k.Method, k.Credential, k.Traits = g.family, g.method, g.credential, traits
 	if part := r.Find(&k, now); part != nil {
 		return part
 	}
@@ -540,7 +541,7 @@ func (g *Gate) countsWith(rep *Report, now meter.Instant) *Account {
 		return a
 	}
 	for _, b := range a.group.accounts {
-		if b != a && b.Parts == a.Parts && b.counts(c.Name, rep.Sent) && b.fits(rep, now) {
+		if b != a && b.Key.Parts == a.Key.Parts && b.counts(c.Name, rep.Sent) && b.fits(rep, now) {
 			if g.with++; g.with < mostVotes {
 				return a
 			}
@@ -564,7 +565,7 @@ func abs(n int64) int64 { return max(n, -n) }
 // new one.
 func (r *Registry) other(g *Gate, rep *Report, now meter.Instant) *Account {
 	for _, a := range g.Account.group.accounts {
-		if a != g.Account && a.Parts == g.Account.Parts && a.fits(rep, now) {
+		if a != g.Account && a.Key.Parts == g.Account.Key.Parts && a.fits(rep, now) {
 			return a
 		}
 	}
@@ -597,7 +598,7 @@ func (r *Registry) split(g *Gate, now meter.Instant) *Account {
 		return a
 	}
 	n := newAccount(a.server, r.seeds.Uint64())
-	n.Key, n.Parts, n.final, n.own, n.bare, n.sent, n.used, n.pace.most = a.Key, a.Parts, a.final, a.own, a.bare, a.sent, now, a.pace.most
+	n.Key, n.final, n.own, n.bare, n.sent, n.used, n.pace.most = a.Key, a.final, a.own, a.bare, a.sent, now, a.pace.most
 	a.server.add(n)
 	if g.joined { // what the account's responses have shown of rates and times is of a mixture
 		for _, q := range g.quotas {
@@ -634,7 +635,10 @@ func (r *Registry) move(g *Gate, to *Account, now meter.Instant) (from *Account)
 	}
 	g.quotas = nil
 	g.Leave()
-	to.sent = max(to.sent, from.sent)
+	if more := from.sent - to.sent; more > 0 {
+		to.sent = from.sent
+		to.units.skip(more)
+	}
 	g.Join(to)
 	if to.knows(Unnamed) {
 		g.under(now, Unnamed)

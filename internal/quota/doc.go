@@ -12,6 +12,8 @@
 //   - A quota is what a server counts together: departures (which requests were sent to it), a window (what is left, until when) with its
 //     lateness and its length, a flow (what comes back before the end), ages (how old the requests are that are counted), a retry
 //     (when to ask whether something is left again) and a doubt (of reports that accepted requests contradict).
+//   - Units are the quotas of an account that do not count requests. One [allowance.Meter] learns what a request costs in each of them, and
+//     stops requests; the quota only shows what was reported, and doubts it.
 //   - A [Registry] finds these, and bounds how much is kept.
 //
 // # What is counted together

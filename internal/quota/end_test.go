@@ -285,9 +285,9 @@ func TestAnotherUnitShowsOnlyWhenNothingIsLeft(t *testing.T) {
 	require.True(t, g.Open(0))
 	require.Equal(t, math.Inf(1), g.Tokens(0))
 	c.Left = 0
-	asks(t, g, 0, c)
-	require.False(t, g.Open(0))
-	require.Zero(t, g.Tokens(0))
+	asks(t, g, second, c)
+	require.False(t, g.Open(second))
+	require.Zero(t, g.Tokens(second))
 }
 
 // What a response says of the client's own limits counts for it already.
@@ -432,30 +432,41 @@ func TestAResponseThatDoesNotNameAQuota(t *testing.T) {
 	require.EqualValues(t, 10, only(t, a).left)
 }
 
-// How much a request costs is not known of other units.
-func TestAQuotaOfAnotherUnitStopsOnlyWhileItIsEmptyAndUntilTheEnd(t *testing.T) {
+// How much a request costs is not known of other units. Responses show it.
+func TestWhatRequestsCostInAnotherUnitIsLearned(t *testing.T) {
 	a, g, _ := newFamilies()
-	used := Figures{Name: "tokens", Unit: "tokens", Limit: 1000, Left: 1, Reset: 60 * second}
+	used := Figures{Name: "tokens", Unit: "tokens", Limit: 1000, Left: 990, Reset: 60 * second}
 	asks(t, g, 0, used)
-	sends(t, g, 1, 100)
-	for n := range int64(99) {
-		answer(g, 2+n, 1, 2, true)
+	for i := range int64(8) {
+		used.Left -= 100
+		asks(t, g, (i+1)*second, used)
 	}
-	requireReady(t, g, 2, 2)
-	used.Left = 0
-	answer(g, 101, 1, 3, true, used)
-	require.Zero(t, g.Tokens(3))
-	requireReady(t, g, 3, 60*second)
-	sends(t, g, 60*second, 5) // all at once
-	used.Reset = meter.Never
-	only(t, a).reset = meter.Never
-	requireWaits(t, g, 60*second) // it is not known until when
-	for n := range int64(5) {
-		answer(g, 102+n, 60*second, 61*second, false)
+	require.True(t, g.Payable(10*second, 1))
+	sends(t, g, 10*second, 1)
+	requireReady(t, g, 11*second, 60*second) // as it has probably used what is left
+	require.EqualValues(t, 190, only(t, a).left)
+}
+
+// A client with limits of its own is right about what requests cost, until it is refused.
+func TestOwnLimitsAreTrustedAboutAnotherUnit(t *testing.T) {
+	for _, refused := range []bool{false, true} {
+		a, g, _ := newFamilies()
+		own := Own{Rate: 1, Fastest: 1}
+		report := func(now meter.Instant, c Figures, accepted bool) {
+			n := g.Take(now, now, 1, false)
+			h := &Hints{Limited: !accepted}
+			g.apply(&Report{Reading: Reading{Hints: h, figures: []Figures{c}, empty: c.Refused}, Sent: now, Number: n, Accepted: accepted, Done: accepted, Own: own}, now)
+		}
+		nothing := Figures{Name: "tokens", Unit: "tokens", Limit: 1000, Left: 0, Reset: 60 * second}
+		report(0, nothing, true)
+		report(1, nothing, true)
+		require.True(t, g.Payable(2, 1))
+		if nothing.Refused = refused; refused {
+			report(2, nothing, false)
+			require.Equal(t, 60*second, g.Ready(3, 0, 1))
+			require.True(t, a.units.refused)
+		}
 	}
-	requireReady(t, g, 61*second, 61*second) // one asks
-	sends(t, g, 61*second, 1)
-	requireWaits(t, g, 62*second)
 }
 
 func TestAnEndThatIsReportedWithARefusalOnlyStopsNothing(t *testing.T) {

@@ -133,7 +133,8 @@ func (g *Gate) counted(at meter.Instant, need int64) (_ meter.Instant, sure bool
 		ready, known := q.next(at, need)
 		at, sure = ready, sure && known
 	}
-	return at, sure
+	at, known := g.unitsReady(at, need)
+	return at, sure && known
 }
 
 // Take returns the number of the request, counted from 1 at the account.
@@ -151,6 +152,7 @@ func (g *Gate) Take(due, now meter.Instant, _ int64, waited bool) int64 {
 		q.departures.take(a.sent, due)
 	}
 	g.own.take(a.sent, due)
+	a.units.take(g, due, now, waited)
 	g.Sent()
 	return a.sent
 }
@@ -171,6 +173,9 @@ func (g *Gate) GiveBack(n int64, now meter.Instant, _ int64) {
 		q.undo(n)
 	}
 	g.own.undo(n)
+	if u := g.Account.units; u != nil {
+		u.GiveBack(n-u.first, now, 1)
+	}
 }
 
 // landed ends a request.
@@ -200,10 +205,11 @@ func (g *Gate) Judge(rep *Report, now meter.Instant) {
 		a.cover(&rep.Own)
 	}
 	rep.Wait = g.wait(&rep.Reading, now)
+	rep.lacks = g.lacks(&rep.Reading, now)
 	switch {
 	case h.Final != nil && !rep.Done:
 		rep.Kind = Final
-	case h.Explained:
+	case h.Explained, rep.lacks:
 		rep.Kind, rep.Wait = Exhausted, 0
 	case g.explains(&rep.Reading):
 		rep.Kind = Exhausted
@@ -319,6 +325,7 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 	}
 	waiting := len(a.waiting) > 0 // if not, there is nothing to plan again
 	until, open, unnamed := a.Until(), waiting && g.Payable(now, 1), len(rep.figures) == 0 || a.knows(Unnamed)
+	g.spend(rep, now)
 	if h.After == nil {
 		c.Opened = g.answered(rep, now)
 	}
@@ -328,6 +335,9 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 		newest := q.newest
 		if q.report(now, rep, figures); q.newest != newest && i == 0 {
 			a.by = g
+		}
+		if q.doubt.on && a.units != nil {
+			a.units.Drop(q.name)
 		}
 		if h.Wait > 0 && rep.Wait == 0 && figures.Refused && !h.Explained && (h.Asked || q.refills() == 0 || !q.early) { // else the reset is when it is full
 			q.hold(now, int64(h.Wait), figures.Reset)
@@ -400,7 +410,7 @@ func (g *Gate) refuse(rep *Report, now meter.Instant) (lifted bool) {
 		if r.wait > 0 {
 			a.holdFor(&r, r.wait)
 		}
-	case h.Explained:
+	case h.Explained, rep.lacks:
 	case r.kind == Exhausted && rep.named && r.wait > 0 && !h.Global:
 		a.holdQuotas(rep.figures, now+min(r.wait, longestHold))
 		if h.After != nil {
@@ -454,11 +464,14 @@ func (g *Gate) Open(now meter.Instant) bool {
 // Cause returns why requests wait here.
 func (g *Gate) Cause(now meter.Instant) (c Cause) {
 	a := g.Account
-	held := max(now, a.Until())
+	held, q := max(now, a.Until()), g.scarcest()
 	for _, q := range g.quotas {
 		if until := q.heldUntil(now); until > held {
 			held, c.Quota, c.Left, c.Limit = until, q.name, q.shown(now), q.limit
 		}
+	}
+	if until, _ := g.unitsReady(now, 1); until > held && q != nil {
+		held, c.Quota, c.Left, c.Limit = until, q.name, q.shown(now), q.limit
 	}
 	if a.Until() <= now {
 		c.Rate, c.Why = a.Pace(now)

@@ -1,6 +1,9 @@
 package quota
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Hints are what a server reported about its limits in one response.
 type Hints struct {
@@ -36,6 +39,16 @@ type QuotaHint struct {
 	Covered    bool  // a limit of the client, in its unit, takes what is reported
 	Reset      time.Duration
 	Full       time.Duration // until all of it is left at the rate that the server reports; 0: unknown
+}
+
+// HasPart reports whether there is a part of a quota of that name, such as input-tokens of tokens.
+func (h *Hints) HasPart(name string) bool {
+	for i := range h.Quotas {
+		if head, ok := strings.CutSuffix(h.Quotas[i].Name, name); ok && strings.HasSuffix(head, "-") {
+			return true
+		}
+	}
+	return false
 }
 
 // A Bare is a response that refuses without mentioning a limit, by a status that mostly means something else; see [aimd.Suspicion].

@@ -15,6 +15,7 @@ type played struct {
 	pace   pace
 	last   meter.Instant // when the last request was sent
 	quotas []playedQuota
+	units  meter.Meter // nil: no units stop requests
 }
 
 // A playedQuota is a copy of a quota that stops requests.
@@ -40,7 +41,10 @@ func (g *Gate) Play(now meter.Instant) (m meter.Meter, known bool) {
 			p.quotas = append(p.quotas, x)
 		}
 	}
-	p.asks = len(p.quotas) == 0 && p.until > now
+	if g.stopsBy() {
+		p.units, _ = a.units.Play(now)
+	}
+	p.asks = len(p.quotas) == 0 && p.units == nil && p.until > now
 	return p, true
 }
 
@@ -48,11 +52,8 @@ func (g *Gate) Play(now meter.Instant) (m meter.Meter, known bool) {
 func (q *quota) play(now meter.Instant) (p playedQuota, stops bool) {
 	p = playedQuota{left: q.free(), most: q.most - q.withheld(), at: now, end: q.end(), held: q.held, rate: q.refills(), dry: q.scarce, dries: !q.account.own.trusted()}
 	switch {
-	case !q.believed() || q.left == meter.MaxCount, !q.scarce && (q.reserve == 0 || q.left > q.reserve) && !p.dries,
-		!q.counted && !q.empty():
+	case !q.believed() || q.left == meter.MaxCount, !q.scarce && (q.reserve == 0 || q.left > q.reserve) && !p.dries, !q.counted:
 		return p, false
-	case !q.counted:
-		p.left, p.most, p.rate = 0, meter.MaxCount, 0
 	case q.followed || q.length != nil:
 		p.lasts = q.lasts()
 	}
@@ -138,11 +139,17 @@ func (p *played) Ready(from meter.Instant, ahead, cost int64) meter.Instant {
 			return at
 		}
 	}
+	if p.units != nil {
+		at = p.units.Ready(at, ahead, cost)
+	}
 	return at
 }
 
 // Take implements [meter.Meter].
-func (p *played) Take(due, now meter.Instant, cost int64, _ bool) int64 {
+func (p *played) Take(due, now meter.Instant, cost int64, waited bool) int64 {
+	if p.units != nil {
+		p.units.Take(due, now, cost, waited)
+	}
 	p.pace.take(due, p.last)
 	for i := range p.quotas {
 		p.quotas[i].take(due)

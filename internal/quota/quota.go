@@ -24,7 +24,7 @@ const (
 //   - A client with limits of its own, none of which learns, is trusted: quotas stop its requests only after a refusal.
 //   - That a request was accepted is worth more than what its response reports; see doubt.
 //
-// If the unit is not requests, the cost of a request is unknown. Such a quota stops requests only while it is empty.
+// If the unit is not requests, the cost of a request is unknown. Such a quota stops no request itself; see [units].
 type quota struct {
 	departures
 	window
@@ -92,6 +92,22 @@ func (q *quota) refills() float64 {
 	return rate
 }
 
+// opens returns until when nothing is left of what was reported last; Never: it is not known.
+func (q *quota) opens() meter.Instant {
+	if q.reset == meter.Never && !q.counted && q.account.units != nil {
+		return q.account.units.MinuteEnd(q.leftAt)
+	}
+	return q.end()
+}
+
+// flows reports whether something comes back before the end, as far as is known.
+func (q *quota) flows() bool {
+	if q.counted {
+		return q.refills() > 0
+	}
+	return q.account.units != nil && q.account.units.Refills(q.name)
+}
+
 // free returns what is left for requests that have not left yet. Less than 0: more than that are in flight.
 func (q *quota) free() int64 { return q.left - q.withheld() - q.inFlight }
 
@@ -106,7 +122,7 @@ func (q *quota) report(now meter.Instant, rep *Report, c *Figures) {
 	switch {
 	case c.Refused:
 		q.doubt.refuted()
-	case !refused && q.left == 0 && sent > q.leftAt && (q.reset == meter.Never || sent < q.end()) && q.refills() == 0:
+	case !refused && q.left == 0 && sent > q.leftAt && sent < q.opens() && !q.flows():
 		q.doubt.accepted(left)
 	}
 	if !refused && q.left == 0 && sent > q.leftAt && q.reset < meter.Never {
@@ -327,16 +343,11 @@ func (q *quota) next(from meter.Instant, need int64) (at meter.Instant, sure boo
 // ready is next as far as reports show.
 func (q *quota) ready(at meter.Instant, need int64) (meter.Instant, bool) {
 	switch {
-	case !q.believed() || q.left == meter.MaxCount, !q.scarce && (q.reserve == 0 || q.left > q.reserve) && q.account.own.trusted():
+	case !q.counted, !q.believed() || q.left == meter.MaxCount, !q.scarce && (q.reserve == 0 || q.left > q.reserve) && q.account.own.trusted():
 		return at, true
-	case !q.counted && !q.empty():
-		return at, true
-	case !q.counted && q.reset < meter.Never:
-		at = max(at, min(q.end(), meter.AddInstant(q.leftAt, longestHold)))
-		return at, at >= q.end() || q.inFlight == 0
-	case q.counted && q.refills() > 0:
+	case q.refills() > 0:
 		return q.refilled(at, need), true
-	case q.counted && !q.bounds(need):
+	case !q.bounds(need):
 		return q.spread(at), true
 	case q.empty():
 		return max(at, q.try), q.inFlight == 0
@@ -414,7 +425,11 @@ func (q *quota) ended(now meter.Instant) bool { return q.end() <= now && q.refil
 // heldUntil returns until when nothing of the quota is sent, because of a refusal, because nothing is left for the client, or because what
 // is left is spread; 0: nothing holds it.
 func (q *quota) heldUntil(now meter.Instant) meter.Instant {
-	if until, _ := q.next(now, 1); until > now {
+	until, _ := q.next(now, 1)
+	if !q.counted && q.believed() && q.empty() && q.account.units != nil {
+		until = max(until, q.account.units.Ready(now, 0, 1))
+	}
+	if until > now {
 		return until
 	}
 	return 0

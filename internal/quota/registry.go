@@ -24,6 +24,7 @@ type Registry struct {
 	keeper  keep.Keeper[*Gate]
 	recent  *Gate // what Find returned last, since most programs send many requests of one kind in a row; nil: it was forgotten
 	seeds   meter.Dice
+	Wall    *meter.Wall // the client's; nil: it is not known
 }
 
 // A place is what a gate is found by.
@@ -129,7 +130,8 @@ func (r *Registry) account(s *Server, key *Key, now meter.Instant) *Account {
 		}
 	}
 	a := newAccount(s, r.seeds.Uint64())
-	a.Key, a.Parts, a.used = key.ofGroup().clone(), strings.Clone(key.Parts), now
+	a.Key, a.used = key.ofGroup().clone(), now
+	a.Key.Parts = strings.Clone(key.Parts)
 	if p != nil && len(p.accounts) > 0 {
 		a.final = p.accounts[0].final
 	}
@@ -185,6 +187,7 @@ func (r *Registry) Accepted(g *Gate, rep *Report, now meter.Instant) (ok bool) {
 	a.cover(&rep.Own)
 	a.bare.Accepted()
 	a.used = now
+	g.spend(rep, now)
 	g.answered(rep, now)
 	return true
 }

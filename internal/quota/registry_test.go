@@ -130,7 +130,7 @@ func (w *registryModel) step() {
 			return
 		}
 		require.Same(w, made, w.Find(k, w.now))
-		require.Equal(w, k.ofGroup(), made.Account.Key)
+		require.Equal(w, k.ofGroup(), made.Account.Key.ofGroup())
 		need := w.need(k, made)
 		if made.Ready(w.now, 0, 1) <= w.now {
 			made.Take(w.now, w.now, 1, false)

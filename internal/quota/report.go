@@ -21,6 +21,8 @@ type Report struct {
 	Kind   Kind           // as [Gate.Judge] has decided
 	Chance server.Finding // whether refusals are by chance, if it shows that
 	Parts  bool           // the server counts some of the requests separately for which a limit learns one rate, so the account decides about a refusal
+	wall   *meter.Wall    // the client's; nil: it is not known
+	lacks  bool           // too little of a unit explains the refusal
 	Wait   time.Duration  // for which the refusal asks, beyond what an empty quota asks for by itself; 0: it does not say
 }
 

@@ -51,11 +51,11 @@ func (o *roster) add(a *Account) {
 	if o.byKey == nil && len(o.groups) > fewGroups {
 		o.byKey = make(map[Key]*group)
 		for _, p := range o.groups {
-			o.byKey[*p.key()] = p
+			o.byKey[p.key().ofGroup()] = p
 		}
 	}
 	if o.byKey != nil {
-		o.byKey[a.Key] = a.group
+		o.byKey[a.Key.ofGroup()] = a.group
 		o.peak = max(o.peak, len(o.byKey))
 	}
 }
@@ -85,7 +85,7 @@ func (o *roster) disband(p *group, key Key) {
 		o.groups = slices.Clone(o.groups)
 	}
 	if o.byKey != nil {
-		delete(o.byKey, key)
+		delete(o.byKey, key.ofGroup())
 		o.byKey = keep.Shrunk(o.byKey, &o.peak)
 	}
 }

@@ -14,7 +14,7 @@ import (
 // then. It reports false if nothing of it is to be kept.
 func ServerOf(a *quota.Account, limits []*bucket.Limit, now, began meter.Instant) (s Server, ok bool) {
 	s = Server{
-		Host: a.Key.Host, Parts: a.Parts, Keys: keysOf(&a.Key, limits), After: time.Duration(now - began),
+		Host: a.Key.Host, Parts: a.Key.Parts, Keys: keysOf(&a.Key, limits), After: time.Duration(now - began),
 		Held: time.Duration(max(0, a.Held()-now)), HostHeld: time.Duration(max(0, a.Server().Held()-now)),
 	}
 	if !a.Alone() {

@@ -205,7 +205,7 @@ func traceOf(t *testing.T, refuses bool, opts ...throttle.Option) (trace string)
 				status = http.StatusServiceUnavailable
 				h.Set("Come-Back", "200000")
 			}
-			return &http.Response{StatusCode: status, Header: h, Body: &slowly{strings.NewReader(`{"usage":1}`), each}, Request: r}, nil
+			return &http.Response{StatusCode: status, Header: h, Body: &slowly{strings.NewReader(`{"usage":1}`), each * 7 / 5}, Request: r}, nil
 		}), opts...)
 		var wg sync.WaitGroup
 		for i := range lines {
