@@ -139,7 +139,20 @@ func (m *Meter) Beside(now instant) *Meter {
 func (m *Meter) CountsAll() bool {
 	c := &m.control
 	_, found := c.failures.Usual()
-	return c.cfg.ErrorThreshold > 0 || found
+	return c.cfg.ErrorThreshold > 0 || found || c.failures.Trying()
+}
+
+// Failures returns what is known of the cause of failures.
+func (m *Meter) Failures() *server.Failures { return &m.control.failures }
+
+// Agree takes that failures are by chance, because a learned number in flight has found that. Cuts for them are undone.
+func (m *Meter) Agree(now instant, with *server.Failures) {
+	c := &m.control
+	c.grow(now)
+	c.failures.Agree(with)
+	if c.place.rate > 0 {
+		c.follow(now, server.ByChance)
+	}
 }
 
 // Gave notes that the server has accepted requests, maybe before there was a Meter.

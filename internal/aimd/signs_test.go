@@ -197,6 +197,25 @@ func TestATrialGoesToTheRatesOfItsVerdicts(t *testing.T) {
 	assert.Equal(t, 100.0, tried(0.4, 0.1).current, "this one does: the higher one is tried again")
 }
 
+// A trial of a number in flight has found that failures are by chance: a rate believes that, and undoes its cuts.
+func TestARateAgreesWithTheTrialOfANumber(t *testing.T) {
+	found := tried(0.2, 0.3)
+	assert.True(t, found.failures.News())
+	assert.False(t, found.failures.News(), "once")
+	m := &Meter{control: *at100(Config{})}
+	c := &m.control
+	c.failures.Learn(0)
+	c.weigh(second, second, Unavailable)
+	require.InDelta(t, 90, c.current, 1e-9)
+	m.Agree(second, &found.failures)
+	assert.Equal(t, 100.0, c.current)
+	assert.True(t, m.CountsAll())
+	c.weighs(2*second, 4, Unavailable)
+	assert.Equal(t, 100.0, c.current, "a fourth is usual")
+	assert.False(t, c.failures.News(), "it was not its own trial")
+	assert.Zero(t, c.place)
+}
+
 // What was sent before the effect of a cut can be seen says nothing.
 func TestATrialWaitsForItsEffect(t *testing.T) {
 	c := tried()

@@ -19,6 +19,7 @@ type Failures struct {
 	until     meter.Instant // it is known until then which failures load causes: those beyond the usual share
 	step      Verdict       // what a trial tries; NoVerdict: there is none
 	bare      bool          // the last failure was one with which some servers refuse
+	news      bool          // that a trial has found chance was not asked for yet
 }
 
 // A Verdict is what a response shows of the failures before it, and to which load it leads.
@@ -91,6 +92,9 @@ func (f *Failures) Refuses(now meter.Instant, failed bool) bool {
 	}
 	return refused
 }
+
+// Seen returns how many responses have come since the load changed.
+func (f *Failures) Seen() float64 { return float64(f.n) }
 
 // Share returns the share of failures since the load changed.
 func (f *Failures) Share() float64 { return float64(f.weight / max(1, f.n)) }
@@ -169,8 +173,21 @@ func (f *Failures) judge(now meter.Instant, share float32) (v Verdict) {
 		f.step = NoVerdict
 		f.Learn(now)
 		f.Excess = Excess{at: f.at}
+		f.news = v == ByChance
 	}
 	return v
+}
+
+// News reports, once, whether a trial has found that failures are by chance.
+func (f *Failures) News() bool {
+	news := f.news
+	f.news = false
+	return news
+}
+
+// Agree takes what the trial of another load of the same server has found.
+func (f *Failures) Agree(with *Failures) {
+	*f = Failures{Excess: Excess{at: f.at}, usual: with.usual, most: with.most, until: with.until, bare: with.bare}
 }
 
 // Learn takes that load causes the failures beyond the usual share.
@@ -180,6 +197,7 @@ func (f *Failures) Learn(now meter.Instant) { f.until = now + KnownFor }
 func (f *Failures) Blame(now meter.Instant) {
 	f.expect(0)
 	f.Learn(now)
+	f.news = false
 }
 
 // Forget forgets everything.
