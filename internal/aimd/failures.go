@@ -127,7 +127,8 @@ func (c *controller) follow(now instant, v server.Verdict) {
 			c.set(CauseNotLoad, c.cfg.Max)
 		}
 		was = place{}
-	default:
+	default: // the limit lies between the two rates
+		c.ceiling = max(c.ceiling, Halfway(c.current, was.rate))
 		was = place{}
 	}
 	c.place = was

@@ -169,6 +169,7 @@ func TestATrialGoesToTheRatesOfItsVerdicts(t *testing.T) {
 	assert.Equal(t, 50.0, tried().current)
 	c := tried(0)
 	assert.Equal(t, 50.0, c.current, "it helped")
+	assert.InDelta(t, math.Sqrt(50*100), c.ceiling, 1e-9, "the limit lies between the two rates")
 	assert.False(t, c.failures.Trying())
 	assert.Zero(t, c.place)
 
