@@ -22,8 +22,9 @@ import (
 // not respond, or refuses every request, gets only one probe from time to time.
 //
 // Beside an [AdaptiveInFlight] limit, each failure counts for one of the two. The number takes a 429, 503 or 504 without
-// Retry-After, a timeout or a broken connection if more requests than usual were in flight with it, unless the rate has found that some
-// fail whatever the load. The rate takes the other failures. It has no bound but Max until the first failure that it takes.
+// Retry-After, a timeout or a broken connection if more requests than usual were in flight with it, unless a trial has found that some
+// fail whatever the load. While the number is tested, it takes all of these. The rate takes the other failures. It has no bound but Max
+// until the first failure that it takes.
 type AIMD struct {
 	// Initial is the rate of a new key, in tokens per second. 0 stands for 10, or for the lowest rate of the limits beside it if that
 	// is higher, limited to the range from Min to Max. Only limits in which each request costs one token count.
@@ -60,9 +61,9 @@ type AIMD struct {
 // is lowered at multiples of a power of two of nanoseconds of the wall clock, at which other clients do the same.
 //
 // A new key starts at Initial and doubles until the latency rises. n grows only while it is used. A refusal (a 429 without
-// Retry-After, a 503, a timeout, a broken connection) shows that the number in flight was too large; one more request is tried
-// again later. Refusals that do not become fewer with a lower n are ignored. After eight in a row, nothing is sent for 0.1 to 2
-// s.
+// Retry-After, a 503, a timeout, a broken connection) shows that the number in flight was too large, once more are refused than usual; one
+// more request is tried again later. Refusals that do not become fewer with a lower n are ignored until a larger share is refused. After
+// eight in a row, nothing is sent for 0.1 to 2 s.
 type Concurrency struct {
 	// Initial is the n of a new key. 0 stands for 4, limited to the range from Min to Max.
 	Initial int64

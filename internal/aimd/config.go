@@ -134,7 +134,8 @@ func (l Learned) valid() bool {
 
 // snapshot returns what the key has learned.
 func (c *controller) snapshot(now instant) Learned {
-	l := Learned{Rate: c.rate(now), Ceiling: c.ceiling, Failures: c.failures.usual, Latency: c.latency.base}
+	usual, _ := c.failures.Usual()
+	l := Learned{Rate: c.rate(now), Ceiling: c.ceiling, Failures: usual, Latency: c.latency.base}
 	if c.dear(now) {
 		l.DearHold = c.dearHold
 	}
@@ -152,7 +153,7 @@ func (c *controller) restore(now instant, l Learned) bool {
 	}
 	c.ceiling = c.clamp(l.Rate)
 	c.backoff.Learn(nanos(1 / l.Rate))
-	c.failures.usual = min(l.Failures, usualAtMost)
+	c.failures.Recall(l.Failures)
 	c.latency.base = l.Latency
 	if c.cfg.LatencyThreshold == 0 {
 		c.latency.most = max(c.latency.most, c.requests(l.Rate)*l.Latency)

@@ -64,8 +64,8 @@ type controller struct {
 
 	row      float64 // failures since the last success
 	silence  silence
-	failures failures
-	excess   excess
+	failures server.Failures
+	place    place // where the rate was before a trial, or before the cuts since which it has not been as high again
 	latency  latency
 
 	why   Cause   // of the last change that was not growth, if it has not been reported
@@ -99,11 +99,13 @@ type ticket struct {
 // newController returns the controller of a new key. The configuration must be valid.
 func newController(cfg Config, now instant, seed uint64) *controller {
 	cfg = cfg.withDefaults()
-	return &controller{
+	c := &controller{
 		cfg: cfg, dice: meter.Dice(seed), current: cfg.Initial, shown: cfg.Initial, cost: 1, used: meter.MeanRate{At: now},
 		grownAt: now, workedFrom: now, givenFrom: now, backoff: server.NewBackoff(), okAt: -never / 4, cutAt: -never / 4,
-		silence: silence{resume: beta}, failures: failures{loadUntil: now}, latency: newLatency(now, cfg),
+		silence: silence{resume: beta}, latency: newLatency(now, cfg),
 	}
+	c.failures.Forget(now)
+	return c
 }
 
 // rate returns the tokens per second that may be sent now.
@@ -300,8 +302,10 @@ func (c *controller) cut(now instant, why Cause, ceiling, r float64) {
 func (c *controller) forgetResponses() {
 	c.cutSeq = c.seq
 	c.heard, c.refused, c.toll = 0, 0, 0
-	c.failures.forget()
-	c.excess.n, c.excess.bad = 0, 0
+	if c.failures.Trying() {
+		c.place = place{}
+	}
+	c.failures.Moved(server.NoVerdict)
 }
 
 func (c *controller) set(why Cause, r float64) {
@@ -331,7 +335,7 @@ func (c *controller) retuned() (Retune, bool) {
 
 // mayGrow reports whether nothing but a lack of use forbids growth. A server that only fails is not asked for more.
 func (c *controller) mayGrow(now instant) bool {
-	return !c.silence.on && now >= max(c.pausedUntil, c.heldUntil) && c.failures.trial == 0 && c.excess.allows(c.threshold(now)) &&
+	return !c.silence.on && now >= max(c.pausedUntil, c.heldUntil) && !c.failures.Trying() && c.failures.Allows(c.threshold(now)) &&
 		float64(now-c.okAt) <= c.tau()
 }
 

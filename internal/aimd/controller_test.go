@@ -365,7 +365,7 @@ func TestControllerHoldsItsInvariantsWhateverHappens(t *testing.T) {
 			require.GreaterOrEqual(t, c.burst(), 1.0)
 			require.Equal(t, len(flying), c.inFlight)
 			require.True(t, c.gate(now) < never || len(flying) > 0, "nothing to wait for")
-			require.False(t, math.IsNaN(c.ceiling) || math.IsNaN(c.latency.spread) || math.IsNaN(c.failures.usual))
+			require.False(t, math.IsNaN(c.ceiling) || math.IsNaN(c.latency.spread) || math.IsNaN(usualOf(c)))
 			require.LessOrEqual(t, c.heldUntil, now+2*nanos(longestHold)+int64(time.Hour))
 		}
 		for range 10_000 {

@@ -138,7 +138,21 @@ func (m *Meter) Beside(now instant) *Meter {
 // shown that load does not cause all of them.
 func (m *Meter) CountsAll() bool {
 	c := &m.control
-	return c.cfg.ErrorThreshold > 0 || c.failures.most > 0 && c.failures.usual > leastByLoad
+	_, found := c.failures.Usual()
+	return c.cfg.ErrorThreshold > 0 || found || c.failures.Trying()
+}
+
+// Failures returns what is known of the cause of failures.
+func (m *Meter) Failures() *server.Failures { return &m.control.failures }
+
+// Agree takes that failures are by chance, because a learned number in flight has found that. Cuts for them are undone.
+func (m *Meter) Agree(now instant, with *server.Failures) {
+	c := &m.control
+	c.grow(now)
+	c.failures.Agree(with)
+	if c.place.rate > 0 {
+		c.follow(now, server.ByChance)
+	}
 }
 
 // Gave notes that the server has accepted requests, maybe before there was a Meter.
@@ -224,7 +238,8 @@ func (m *Meter) Apart(now instant) {
 	m.Resume(now)
 	m.Unlearn(now)
 	c.forgetResponses()
-	c.failures, c.excess, c.row = failures{loadUntil: now}, excess{}, 0
+	c.failures.Forget(now)
+	c.place, c.row = place{}, 0
 }
 
 // Relearn undoes Unlearn: the rate falls to what was accepted lately, by a fifth at most. The next refusals lower it further.

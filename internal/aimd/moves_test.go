@@ -8,6 +8,7 @@ import (
 
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/meter/metertest"
+	"github.com/httpthrottle/throttle/internal/server"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -92,10 +93,10 @@ func TestAResponseFromBeforeACutIsNotWeighed(t *testing.T) {
 	old := b.send(b.now, 1)
 	b.cut(b.now, CauseErrors, 100, 50)
 	b.result(b.now, old, Unavailable, 0, 0)
-	assert.Zero(t, b.failures.n)
+	assert.Zero(t, b.failures.Share())
 	assert.Zero(t, b.heard)
 	b.result(b.now, b.send(b.now, 1), Unavailable, 0, 0)
-	assert.Equal(t, 1.0, b.failures.n)
+	assert.Equal(t, 1.0, b.failures.Share())
 	assert.Equal(t, 1.0, b.heard)
 	assert.Equal(t, 1.0, b.refused)
 }
@@ -459,14 +460,15 @@ func TestASilenceRemembersTheRateBeforeIt(t *testing.T) {
 	assert.False(t, c.silence.throttled)
 
 	c = newController(Config{Initial: 100}, 0, 1)
-	c.failures.trial, c.failures.before = 0.5, 200
+	c.failures.Try(0.5)
+	c.place.rate = 200
 	c.beginSilence(second, Throttled)
 	assert.Equal(t, 200.0, c.ceiling, "a trial that was the beginning of the row")
 	assert.Equal(t, firstGap, c.silence.gap)
 	assert.True(t, c.silence.throttled)
 
 	c = newController(Config{Initial: 100}, 0, 1)
-	c.failures.before = 200
+	c.place.rate = 200
 	c.beginSilence(second, Unavailable)
 	assert.Equal(t, 100.0, c.ceiling, "no trial")
 }
@@ -585,7 +587,7 @@ func TestWhatWasLearnedIsBoundedByItsCeiling(t *testing.T) {
 	c = restored(Learned{Rate: 100, Ceiling: 60, Failures: 0.5, Latency: 2})
 	assert.Equal(t, 30.0, c.current)
 	assert.Equal(t, 60.0, c.ceiling)
-	assert.Equal(t, usualAtMost, c.failures.usual)
+	assert.InDelta(t, server.UsualAtMost, usualOf(c), 1e-6)
 	assert.Equal(t, 2.0, c.latency.base)
 	assert.False(t, math.IsInf(c.snapshot(0).Latency, 0))
 }
@@ -635,11 +637,11 @@ func TestARateWithoutABoundIsWhatWasUsed(t *testing.T) {
 	}
 	now := 2 * second
 	require.True(t, c.free)
-	c.failures.loadUntil = now + wordFor
+	c.failures.Learn(now)
 	for range 20 {
 		now += second / 20
 		c.result(now, c.send(now, 1), Error, time.Millisecond, 0)
 	}
 	assert.False(t, c.free)
-	assert.InDelta(t, 100, c.failures.row, 40)
+	assert.InDelta(t, 100, c.place.rate, 40)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle/internal/meter/metertest"
+	"github.com/httpthrottle/throttle/internal/server"
 )
 
 // This file has what failures and latencies say, in single steps.
@@ -30,15 +31,10 @@ func (c *controller) weighs(now instant, n int, o Outcome) {
 	}
 }
 
-func TestOlderResponsesWeighLess(t *testing.T) {
-	c := at100(Config{})
-	c.weighs(second, 4, Error)
-	c.weighs(second, 60, OK)
-	assert.Equal(t, 64.0, c.failures.n)
-	assert.Equal(t, 1.6, c.failures.weight)
-	c.weigh(second, second, OK)
-	assert.Equal(t, 33.0, c.failures.n)
-	assert.Equal(t, 0.8, c.failures.weight)
+// usualOf returns the share of failures that load does not cause.
+func usualOf(c *controller) float64 {
+	share, _ := c.failures.Usual()
+	return share
 }
 
 func TestSharesOfFailuresAreTriedByAHalf(t *testing.T) {
@@ -52,28 +48,16 @@ func TestSharesOfFailuresAreTriedByAHalf(t *testing.T) {
 	require.Equal(t, 100.0, c.current)
 	c.weigh(second, second, Unavailable)
 	assert.Equal(t, 50.0, c.current, "5 of 24")
-	assert.Equal(t, 5./24, c.failures.trial)
-	assert.Equal(t, 100.0, c.failures.before)
-	assert.False(t, c.failures.again)
-	assert.InDelta(t, 100*19./24, c.ceiling, 1e-9)
+	assert.True(t, c.failures.Trying())
+	assert.Equal(t, place{rate: 100, ceiling: 100}, c.place)
+	assert.InDelta(t, 100*19./24, c.ceiling, 1e-4)
 	assert.Equal(t, 100.0, failing(18, 5).current, "23 are too few")
 	assert.Equal(t, 100.0, failing(30, 4).current, "4 failures are too few")
 
 	assert.Equal(t, 50.0, failing(4, 3).current, "3 are enough where nearly a third failed")
 	assert.Equal(t, 100.0, failing(7, 3).current)
-	assert.InDelta(t, 40.0, failing(2, 3).current, 1e-9, "a half is too much if fewer passed")
+	assert.InDelta(t, 40.0, failing(2, 3).current, 1e-4, "a half is too much if fewer passed")
 	assert.Equal(t, 30.0, failing(0, 3).current, "a few failures say no more")
-
-	c = at100(Config{})
-	c.weighs(second, 18, OK)
-	c.weighs(second, 5, Unavailable)
-	require.Equal(t, 100.0, c.current)
-	c.failures.usual, c.failures.weight = usualAtMost, 2
-	c.weigh(second, second, Unavailable)
-	assert.Equal(t, 100.0, c.current, "8 % and one and a half times the usual share are no sign")
-	c.failures.weight = 4
-	c.weigh(second, second, Unavailable)
-	assert.Less(t, c.current, 100.0)
 }
 
 // failing returns a controller with a threshold that took n responses of which one in each so many failed, the last one among them.
@@ -107,178 +91,151 @@ func TestAnErrorThresholdDecidesAlone(t *testing.T) {
 // A cut takes a second to show its effect. Until the failures beyond the threshold are made up for, the rate does not grow.
 func TestAnErrorThresholdWaitsForTheEffectOfACut(t *testing.T) {
 	c, _ := failing(0.25, 40, 2, Error)
-	c.excess.failures = c.excess.cutAbove
-	c.weigh(2*second-1, 2*second-1, Error)
+	c.weighs(2*second-1, 100, Error)
 	assert.Equal(t, 50.0, c.current)
-	c.excess.failures = c.excess.cutAbove + 0.5
 	c.weigh(2*second, 2*second, Error)
 	assert.Less(t, c.current, 50.0)
-
-	e := &c.excess
-	e.failures = e.bound(0.25) / 2
-	assert.True(t, e.allows(0.25))
-	e.failures += 1e-9
-	assert.False(t, e.allows(0.25))
-	assert.True(t, e.allows(0), "there is no threshold")
-	e.add(3*second, 0.25, false)
-	assert.True(t, e.allows(0.25), "each success makes up for a quarter")
+	c.okAt = 2 * second
+	assert.False(t, c.mayGrow(2*second))
+	c.weighs(2*second, 1000, OK)
+	assert.True(t, c.mayGrow(2*second))
 }
 
 func TestA503IsARefusalWhereACutHasHelped(t *testing.T) {
 	c := at100(Config{})
-	c.failures.loadUntil = 2 * second
-	c.weigh(2*second-1, 2*second-1, Unavailable)
+	c.failures.Learn(0)
+	c.weigh(second, second, Unavailable)
 	assert.InDelta(t, 90, c.current, 1e-9)
-	assert.Equal(t, 2*second-1+wordFor, c.failures.loadUntil)
-	c.weigh(2*second, 2*second, Unavailable)
+	c.weigh(second+1, second+1, Unavailable)
 	assert.InDelta(t, 90, c.current, 1e-9, "the same event")
+	c.weigh(server.KnownFor, server.KnownFor, Unavailable)
+	assert.InDelta(t, 81, c.current, 1e-9, "it is known again")
 
 	c = at100(Config{})
-	c.failures.loadUntil = 2 * second
-	c.weighs(2*second, 2, Unavailable)
+	c.failures.Learn(0)
+	c.weighs(server.KnownFor, 2, Unavailable)
 	assert.Equal(t, 100.0, c.current, "too long ago")
-	c.failures.loadUntil = 3 * second
-	c.weigh(2*second, 2*second, Error)
+	c.failures.Learn(server.KnownFor)
+	c.weigh(server.KnownFor, server.KnownFor, Error)
 	assert.Equal(t, 100.0, c.current, "a 500 is none")
 
-	c = at100(Config{})
-	c.failures.loadUntil, c.failures.usual, c.failures.most = 2*second, 0.25, 0.25
-	c.weighs(second, 11, Unavailable)
+	c = tried(0.25, 0.25)
+	c.weighs(second, 8, Unavailable)
 	assert.Equal(t, 100.0, c.current, "a fourth is usual")
-	c.weighs(second, 11, Unavailable)
-	assert.Less(t, c.current, 100.0, "22 of 22 are not")
+	c.weighs(3*second, 22, Unavailable)
+	assert.Less(t, c.current, 100.0, "30 of 30 are not")
 }
 
-func TestTheUsualShareIsLearnedWhereLoadIsNoCause(t *testing.T) {
-	const now = 10 * second
-	learned := func(change func(c *controller)) float64 {
+func TestFailuresWhereLoadIsNoCauseAreUsual(t *testing.T) {
+	near := func(change func(c *controller)) bool {
 		c := at100(Config{})
-		c.ceiling, c.failures.n = 200, leastSeen
 		change(c)
-		c.learnUsual(now, 1)
-		return c.failures.usual
+		return c.near(10 * second)
 	}
-	inUse := func(c *controller) { c.used.Add(now, 1000, c.tau()) }
-	assert.Equal(t, 0.005, learned(func(*controller) {}))
-	assert.Equal(t, 0.005, learned(inUse), "far below the ceiling")
-	assert.Equal(t, 0.005, learned(func(c *controller) { c.ceiling = 100 }), "at the ceiling, but not in use")
-	for name, change := range map[string]func(c *controller){
-		"a trial":    func(c *controller) { c.failures.trial = 0.1 },
-		"no ceiling": func(c *controller) { c.ceiling = 0 },
-		"near":       func(c *controller) { c.ceiling = 103; inUse(c) },
-		"too early":  func(c *controller) { c.failures.n--; inUse(c) },
-	} {
-		assert.Zero(t, learned(change), name)
-	}
-	assert.Equal(t, 0.005, learned(func(c *controller) { c.ceiling = 104; inUse(c) }))
-	assert.Equal(t, usualAtMost, learned(func(c *controller) { c.failures.usual = usualAtMost }), "without a trial")
-	assert.Zero(t, learned(func(c *controller) { c.failures.loadUntil = now + 1 }), "a trial has shown that none is usual")
-	known := func(c *controller) { c.failures.usual, c.failures.most, c.ceiling = 0.2, 0.21, 0 }
-	assert.InDelta(t, 0.204, learned(known), 1e-12, "a trial has shown that so many are")
-	assert.Equal(t, 0.21, learned(func(c *controller) { known(c); c.failures.usual = 0.209 }))
+	inUse := func(c *controller) { c.used.Add(10*second, 1000, c.tau()) }
+	assert.True(t, near(inUse))
+	assert.False(t, near(func(*controller) {}), "it is not in use")
+	assert.False(t, near(func(c *controller) { c.ceiling = 104; inUse(c) }), "below the ceiling")
+	assert.True(t, near(func(c *controller) { c.ceiling = 103; inUse(c) }))
+	assert.True(t, near(func(c *controller) { c.ceiling = 0 }), "no ceiling is known")
+	assert.False(t, tried(0.2, 0.2).near(second), "a trial has shown that load is not the cause")
+
+	c := at100(Config{})
+	c.ceiling = 200
+	c.weighMixed(second, 1000, 20)
+	assert.InDelta(t, 0.4/20, usualOf(c), 0.005, "as long as nothing is known, a 500 is less than a failure")
 }
 
-// tried returns a controller that has tried lower rates from 100 on, and at each of them that share has failed.
+// tried returns a controller that has begun a trial at 100, and of whose responses at each rate since that share has failed.
 func tried(shares ...float64) *controller {
 	c := at100(Config{})
-	c.failures.before = 100
-	c.failures.n, c.failures.weight = trialSeen, trialSeen/4
-	c.try(second, 0.25, false)
+	c.weighs(second, 4, OK)
+	c.weighs(second, 3, Unavailable)
 	for _, share := range shares {
-		c.failures.n, c.failures.weight = trialSeen, trialSeen*share
-		c.judgeTrial(second, share)
+		c.cutAt = -100 * second
+		was := *c
+		for i := 0.0; c.current == was.current && c.failures.Trying(); i++ {
+			o := OK
+			if math.Floor((i+1)*share) > math.Floor(i*share) {
+				o = Unavailable
+			}
+			c.weigh(second, second, o)
+		}
 	}
 	return c
 }
 
-func TestATrialShowsWhetherLoadIsTheCause(t *testing.T) {
+func TestATrialGoesToTheRatesOfItsVerdicts(t *testing.T) {
+	assert.Equal(t, 50.0, tried().current)
 	c := tried(0)
-	assert.Equal(t, 50.0, c.current)
-	assert.Zero(t, c.failures.trial)
-	assert.Equal(t, second+wordFor, c.failures.loadUntil, "it helped")
-	assert.Equal(t, leastByLoad, tried(0).bareThreshold(second))
-	assert.Equal(t, mostByLoad, c.threshold(second))
-	assert.Zero(t, tried(0.51).failures.trial, "more than half failed: it is not taken for usual")
+	assert.Equal(t, 50.0, c.current, "it helped")
+	assert.InDelta(t, math.Sqrt(50*100), c.ceiling, 1e-9, "the limit lies between the two rates")
+	assert.False(t, c.failures.Trying())
+	assert.Zero(t, c.place)
 
 	c = tried(0.2)
 	assert.Equal(t, 100.0, c.current, "the higher rate is tried again")
-	assert.True(t, c.failures.up)
+	assert.True(t, c.failures.Higher())
 	c = tried(0.2, 0.3)
-	assert.Zero(t, c.failures.trial)
+	assert.False(t, c.failures.Trying())
 	assert.Equal(t, 100.0, c.current, "the lower one does not help")
-	assert.Zero(t, c.ceiling, "as before")
-	assert.Equal(t, 0.25, c.failures.usual)
-	assert.Equal(t, mostByLoad+1.25*0.25, c.threshold(second))
-	assert.Equal(t, mostByLoad+1.25*0.25, c.bareThreshold(second))
+	assert.Equal(t, 100.0, c.ceiling, "as before")
 	assert.True(t, (&Meter{control: *c}).CountsAll())
-	c.failures.usual = leastByLoad
-	assert.False(t, (&Meter{control: *c}).CountsAll(), "there are none any more")
 	assert.False(t, (&Meter{control: *tried(0)}).CountsAll())
 	assert.False(t, (&Meter{control: *at100(Config{})}).CountsAll())
 	assert.True(t, (&Meter{control: *at100(Config{ErrorThreshold: 0.5})}).CountsAll())
 
 	c = tried(0.1, 0.5)
-	assert.Equal(t, 25.0, c.current, "the lower one helps: a still lower one is tried")
-	assert.Equal(t, 0.5, c.failures.trial)
-	c.failures.n = trialSeen
-	c.judgeTrial(second, 0.1)
-	assert.Zero(t, c.failures.trial)
+	assert.Equal(t, 25.0, c.current, "the lower one helps: half of it is a still lower one")
+	assert.Equal(t, place{rate: 50, ceiling: 100}, c.place)
+	c = tried(0.1, 0.5, 0.1)
+	assert.False(t, c.failures.Trying())
 	assert.Equal(t, 25.0, c.current, "as usual: load causes what is beyond that")
-	assert.InDelta(t, 0.1, c.failures.usual, 1e-9)
-	assert.Equal(t, 50.0, c.ceiling)
+	assert.InDelta(t, 50, c.ceiling, 1e-9)
 
-	c = tried(0.4)
-	assert.InDelta(t, 25, c.current, 1e-9, "too many to try the higher one again")
+	assert.InDelta(t, 25, tried(0.4).current, 1e-9, "too many to try the higher one again")
 	assert.Equal(t, 100.0, tried(0.4, 0.35).current, "the lower ones do not help")
 	assert.Equal(t, 100.0, tried(0.4, 0.1).current, "this one does: the higher one is tried again")
 }
 
-// bareThreshold returns the threshold where the last failure was a 503.
-func (c *controller) bareThreshold(now instant) float64 {
-	was := *c
-	was.failures.bare = true
-	return was.threshold(now)
+// A trial of a number in flight has found that failures are by chance: a rate believes that, and undoes its cuts.
+func TestARateAgreesWithTheTrialOfANumber(t *testing.T) {
+	found := tried(0.2, 0.3)
+	assert.True(t, found.failures.News())
+	assert.False(t, found.failures.News(), "once")
+	m := &Meter{control: *at100(Config{})}
+	c := &m.control
+	c.failures.Learn(0)
+	c.weigh(second, second, Unavailable)
+	require.InDelta(t, 90, c.current, 1e-9)
+	m.Agree(second, &found.failures)
+	assert.Equal(t, 100.0, c.current)
+	assert.True(t, m.CountsAll())
+	c.weighs(2*second, 4, Unavailable)
+	assert.Equal(t, 100.0, c.current, "a fourth is usual")
+	assert.False(t, c.failures.News(), "it was not its own trial")
+	assert.Zero(t, c.place)
 }
 
-// trialOf returns a controller that has just cut its rate for that share of failures, and when the effect can be seen.
-func trialOf(share float64) (*controller, instant) {
-	c := at100(Config{})
-	c.failures.before = c.current
-	c.try(second, share, false)
-	return c, second + int64(c.tau())
-}
-
-func TestATrialEndsWhenItsEffectIsClear(t *testing.T) {
-	c, seen := trialOf(0.2)
-	c.weighs(seen, trialSeen-1, OK)
-	require.Equal(t, 0.2, c.failures.trial)
-	c.weigh(seen, seen, OK)
-	assert.Zero(t, c.failures.trial, "64 decide")
-
-	c, seen = trialOf(0.2)
-	c.weighs(seen, 4, Unavailable)
-	c.weighs(seen, trialSeen/2-5, OK)
-	require.False(t, c.failures.up)
-	c.weigh(seen, seen, OK)
-	assert.True(t, c.failures.up, "32 decide where more than a tenth fails")
-
-	c, seen = trialOf(0.2)
+// What was sent before the effect of a cut can be seen says nothing.
+func TestATrialWaitsForItsEffect(t *testing.T) {
+	c := tried()
+	seen := second + int64(c.tau())
 	for range 200 {
 		c.weigh(seen, seen-1, Unavailable)
 	}
-	assert.Equal(t, 0.2, c.failures.trial, "what was sent before the effect of the cut can be seen says nothing")
-	assert.Zero(t, c.failures.n)
+	assert.True(t, c.failures.Trying())
+	assert.Zero(t, c.failures.Share())
 	c.latency.smooth = 0.5
 	c.weigh(seen+second/2-1, seen, Unavailable)
-	assert.Zero(t, c.failures.n, "nor a quick failure, before successes can come")
+	assert.Zero(t, c.failures.Share(), "nor a quick failure, before successes can come")
 	c.weigh(seen+second/2, seen, Unavailable)
-	assert.Equal(t, 1.0, c.failures.n)
+	assert.Equal(t, 1.0, c.failures.Share())
 }
 
 // knowing returns a controller that has found that load causes failures.
 func knowing() *controller {
-	c, seen := trialOf(0.2)
-	c.weighs(seen, trialSeen, OK)
+	c := tried(0)
 	c.current, c.ceiling, c.cutAt = 100, 100, 0
 	return c
 }
@@ -297,31 +254,30 @@ func (c *controller) weighMixed(now instant, n, each int) {
 func TestFailuresThatLoadCausesCountFully(t *testing.T) {
 	c := knowing()
 	now := 10 * second
-	assert.Equal(t, mostByLoad, c.threshold(now))
+	assert.Equal(t, 0.04, c.threshold(now))
 	c.weighMixed(now, 1000, 26)
 	assert.Equal(t, 100.0, c.current, "one in 26")
 	c.weighMixed(now, 100, 10)
 	assert.InDelta(t, 90, c.current, 0.1, "one in ten")
-	assert.Equal(t, now+wordFor, c.failures.loadUntil)
 	assert.False(t, c.mayGrow(now))
-	assert.Zero(t, c.threshold(now+wordFor), "it is forgotten if nothing fails")
+	assert.Zero(t, c.threshold(now+server.KnownFor), "it is forgotten if nothing fails")
 }
 
 func TestFailuresThatStayAtHalfOfTheRateAreNotCausedByLoad(t *testing.T) {
 	c := knowing()
 	now := 10 * second
-	for c.failures.trial == 0 {
+	for !c.failures.Trying() {
 		require.Greater(t, c.current, 40.0)
 		c.weighMixed(now, 60, 5)
 		now += int64(c.tau())
 	}
 	assert.LessOrEqual(t, c.current, 50.0)
-	for c.failures.trial > 0 {
+	for c.failures.Trying() {
 		now += int64(c.tau())
-		c.weighMixed(now, trialSeen/2, 5)
+		c.weighMixed(now, 32, 5)
 	}
 	assert.Equal(t, 100.0, c.current, "the cuts are undone")
-	assert.InDelta(t, mostByLoad+1.25*0.2, c.threshold(now), 0.03)
+	assert.InDelta(t, 0.04+1.25*0.2, c.threshold(now), 0.03)
 	c.weighMixed(now, 1000, 5)
 	assert.Equal(t, 100.0, c.current)
 	c.weighMixed(now, 100, 2)

@@ -33,7 +33,8 @@ func (c *controller) dead(now instant, o Outcome) bool {
 	if c.off.silence {
 		return false
 	}
-	usual := math.Floor(2 * c.failures.usual * float64(c.seq-c.rowSeq)) // they may be quicker than successes
+	share, _ := c.failures.Usual()
+	usual := math.Floor(2 * share * float64(c.seq-c.rowSeq)) // they may be quicker than successes
 	return c.row >= rowOfDead+usual || c.row >= rowIfDear && o == Throttled && c.dear(now)
 }
 
@@ -47,13 +48,12 @@ func (c *controller) beginSilence(now instant, o Outcome) {
 	}
 	s.on, s.from, s.gap, s.throttled = true, now, max(firstGap, nanos(2*c.latency.smooth)), o == Throttled
 	c.ceiling = max(c.ceiling, c.current)
-	switch f := &c.failures; {
-	case f.up: // load causes them, maybe also those at the lower rate
-		c.ceiling = f.before / 2
-		f.expect(0)
-		f.loadUntil = now + wordFor
-	case f.trial > 0: // its failures were the first of this row, not load
-		c.ceiling = max(c.ceiling, f.before)
+	switch {
+	case c.failures.Higher(): // load causes them, maybe also those at the lower rate
+		c.ceiling = c.place.rate / 2
+		c.failures.Blame(now)
+	case c.failures.Trying(): // its failures were the first of this row, not load
+		c.ceiling = max(c.ceiling, c.place.rate)
 	}
 	c.cutSeq = c.seq
 	c.set(CauseSilence, c.current)

@@ -35,7 +35,7 @@ type controller struct {
 	away    float64 // and during a visit
 
 	inFlight int64
-	flying   float64 // how many were in flight with a request, in the mean of the last 100 or so
+	flying   float64 // how many were in flight with a request that was accepted, in the mean of the last 100 or so
 	seq      uint64  // of the last request
 
 	open      level   // of the requests that are sent now
@@ -113,7 +113,7 @@ func newController(now instant, cfg Config, wall *meter.Wall) *controller {
 	cfg = cfg.withDefaults()
 	c := &controller{
 		cfg: cfg, n: float64(cfg.Initial), open: begin(1), longer: longAtLeast, best: math.Inf(1), judgedAt: now,
-		refusals: newRefusals(), joint: joint{wall: wall, depth: visit},
+		refusals: newRefusals(now), joint: joint{wall: wall, depth: visit},
 	}
 	c.high.to, c.low.to = 0, 0
 	c.reports.shown = c.n
@@ -151,7 +151,6 @@ func (c *controller) send(now instant, cost int64) ticket {
 	c.advance(now)
 	c.seq++
 	c.inFlight += cost
-	c.flying += (float64(c.inFlight) - c.flying) / float64(min(c.seq, 100))
 	if c.open.has(c.seq) {
 		c.open.send(now, c.inFlight)
 		c.turn(now)
@@ -195,7 +194,7 @@ func (c *controller) measure(now instant, seq uint64, s float64) {
 	if l := c.levelOf(seq); l != nil {
 		l.add(s)
 	}
-	if c.mode == cruising && !c.pending && c.open.has(seq) {
+	if c.mode == cruising && !c.pending && !c.refusals.failures.Trying() && c.open.has(seq) {
 		c.watch(now, s)
 	}
 	c.advance(now)
@@ -204,7 +203,7 @@ func (c *controller) measure(now instant, seq uint64, s float64) {
 // turn goes on to the next phase when enough requests were sent in this one.
 func (c *controller) turn(now instant) {
 	switch {
-	case c.pending, c.open.sent < c.enough(), c.early(now):
+	case c.pending, c.refusals.failures.Trying(), c.open.sent < c.enough(), c.early(now):
 	case c.mode == visiting:
 		c.comeBack()
 	case c.open.number() < usedEnough*c.cruise():

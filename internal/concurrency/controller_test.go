@@ -48,7 +48,7 @@ func (m *machine) round(want int64) {
 		f := m.line[0]
 		m.line = m.line[1:]
 		m.now += at(f.latency / float64(m.inFlight))
-		m.refusals.succeeded(m.cruise())
+		m.succeeded(m.now, f.ticket)
 		m.measure(m.now, f.seq, f.latency)
 		m.free(1)
 		m.fill(want)
@@ -278,7 +278,7 @@ func TestModesHaveNames(t *testing.T) {
 		seen[m.modeName(m.now)] = true
 	}
 	assert.Equal(t, map[string]bool{"start": true, "steady": true, "visit": true}, seen)
-	m.cut(m.now, 10, false, true)
+	m.cut(m.now, 10, false)
 	assert.Equal(t, "ceiling", m.modeName(m.now))
 	m.pause(m.now, false)
 	assert.Equal(t, "paused", m.modeName(m.now))

@@ -12,7 +12,7 @@ type belief struct {
 
 // Doubt keeps what Answered is about to change until the body of that response has been read; see [meter.Doubts]. The result takes
 // the outcome that the body shows; 0: the refusal stands. It reports whether what the refusal has changed was undone.
-func (m *Meter) Doubt(now instant, _ int64, _ instant, _ int64) func(now instant, as aimd.Outcome) bool {
+func (m *Meter) Doubt(now instant, charged int64, _ instant, _ int64) func(now instant, as aimd.Outcome) bool {
 	c := &m.control
 	end := m.doubts.Open(now, belief{c.n, c.mode, c.refusals, m.bare})
 	return func(now instant, as aimd.Outcome) bool {
@@ -29,7 +29,7 @@ func (m *Meter) Doubt(now instant, _ int64, _ instant, _ int64) func(now instant
 			c.restart(0)
 		}
 		if m.bare.Judge(as, now) == aimd.ClientError {
-			c.refusals.succeeded(c.cruise())
+			c.succeeded(now, ticketOf(charged))
 		}
 		m.follow(now)
 		return true

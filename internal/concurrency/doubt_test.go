@@ -36,6 +36,7 @@ func TestRefusalsThatWereNoneAreUndone(t *testing.T) {
 
 func TestARefusalThatStandsIsNotUndone(t *testing.T) {
 	m := New(0, Config{Initial: 32}, &meter.Wall{})
+	m.control.brink(second)
 	a, b := m.Take(0, 0, 1, false), m.Take(0, 0, 1, false)
 	end := m.Doubt(second, a, 0, 1)
 	m.Answered(second, a, 0, 1, aimd.Throttled, 0)

@@ -18,7 +18,7 @@ func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 // requireSane checks that what a controller has computed is finite and within its bounds, and can be saved.
 func requireSane(t *testing.T, c *controller, of any) {
 	t.Helper()
-	for _, x := range []float64{c.n, c.e, c.mean, c.longer, c.refusals.share, c.open.flying, c.open.sum} {
+	for _, x := range []float64{c.n, c.e, c.mean, c.longer, c.open.flying, c.open.sum} {
 		require.False(t, math.IsNaN(x) || math.IsInf(x, 0), "%v: %+v", of, c)
 	}
 	require.False(t, math.IsNaN(c.best) || math.IsInf(c.best, -1), "%v", of)
@@ -141,7 +141,7 @@ func TestOneCutForARoundInAnyOrder(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		n := 2 + r.Int64N(60)
 		c := newController(0, Config{Initial: n}, noon)
-		c.refusals.since = 0
+		c.brink(0)
 		sent := make([]ticket, n)
 		for i := range sent {
 			sent[i] = c.send(0, 1)
@@ -168,7 +168,7 @@ func TestNumberThatIsNotUsedDoesNotGrowInAnyState(t *testing.T) {
 		for _, cut := range []bool{false, true} {
 			m := newMachine(Config{Initial: n}, knee(1000, 0.05))
 			if cut {
-				m.cut(0, float64(n), false, true)
+				m.cut(0, float64(n), false)
 			}
 			was := m.limit()
 			for m.now < at(300) {

@@ -87,7 +87,7 @@ func TestDeepVisitIsAsDeepAsTheServerIsSlower(t *testing.T) {
 func TestCutEndsAVisit(t *testing.T) {
 	m := slowed(t, noon)
 	m.until(func() bool { return m.mode == visiting })
-	m.cut(m.now, 10, false, true)
+	m.cut(m.now, 10, false)
 	assert.Equal(t, joint{wall: noon, depth: visit}, m.joint)
 	assert.Equal(t, cruising, m.mode)
 }

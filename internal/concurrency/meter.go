@@ -6,6 +6,7 @@ import (
 
 	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/server"
 )
 
 // A Meter is a counting semaphore whose number of slots a controller sets.
@@ -96,7 +97,23 @@ func ticketOf(charged int64) ticket {
 // refusal of it says nothing of a rate, by which a server refuses whatever the number.
 func (m *Meter) Tries(charged int64) bool {
 	c, t := &m.control, ticketOf(charged)
-	return c.refusals.tries(t) || float64(t.inFlight) > c.flying+0.5
+	used := c.mode == starting || float64(t.inFlight) >= usedEnough*c.cruise()
+	return c.refusals.tries(t) || used && float64(t.inFlight) > c.flying+0.5
+}
+
+// Tests reports whether there is a trial, which needs all failures that the number may cause.
+func (m *Meter) Tests() bool { return m.control.refusals.failures.Trying() }
+
+// Failures returns what is known of the cause of failures.
+func (m *Meter) Failures() *server.Failures { return &m.control.refusals.failures }
+
+// Agree takes that failures are by chance, because a learned rate has found that. What refusals have taught is wrong.
+func (m *Meter) Agree(now instant, with *server.Failures) {
+	r := &m.control.refusals
+	r.failures.Agree(with)
+	if !isUnknown(r.ceiling) {
+		m.Unlearn(now)
+	}
 }
 
 // Gave notes that the server has accepted requests, maybe before there was a Meter.
@@ -112,12 +129,12 @@ func (m *Meter) Answered(now instant, charged int64, sent instant, cost int64, o
 	}
 	switch {
 	case o == aimd.OK:
-		c.refusals.succeeded(c.cruise())
+		c.succeeded(now, t)
 		c.advance(now)
 		m.follow(now)
 		return int64(newStay(t.seq, sent))
 	case o == aimd.ClientError:
-		c.refusals.succeeded(c.cruise())
+		c.succeeded(now, t)
 		c.ignore(now, t)
 	case o == aimd.Unavailable, o == aimd.Throttled && retryAfter <= 0:
 		c.refuse(now, t, o == aimd.Unavailable)

@@ -122,7 +122,7 @@ func TestRetryAfterIsLeftToRates(t *testing.T) {
 		{aimd.Throttled, 0, true}, {aimd.Throttled, time.Second, false}, {aimd.Unavailable, 0, true}, {aimd.Error, 0, false}, {aimd.ClientError, 0, false},
 	} {
 		m := New(0, Config{Initial: 10}, noon)
-		m.control.refusals.since = 0
+		m.control.brink(0)
 		m.Answered(1, m.Take(0, 0, 1, false), 0, 1, x.outcome, x.retryAfter)
 		_, ceiling, _, _ := m.Bounds(1)
 		assert.Equal(t, x.cut, ceiling > 0, "%+v", x)

@@ -11,6 +11,11 @@ import (
 // refusals are what a server refuses, and the ceiling that follows from it. A refusal says how many requests were too many: those
 // that were in flight with it. But some refusals are not caused by load, and cuts for these would bring n down to 1.
 type refusals struct {
+	failures server.Failures
+	place    float64 // n before a trial, or before the cuts since which it has not been as high again; 0: there were none
+	flew     float32 // in a trial, how many were in flight with a request in the mean,
+	flewThen float32 // and at the number before
+
 	ceiling float64 // no more may be in flight; +Inf: none is known
 	step    float64 // by which it is raised next,
 	wait    int64   // the time until then,
@@ -18,67 +23,46 @@ type refusals struct {
 	raised  uint64  // the last request before it was raised
 	cutSeq  uint64  // the last request before the last cut: one cut is enough for all that were in flight
 	cutTo   float64 // n after the last cut
-	passed  float64 // successes since the last cut or try
+	passed  float32 // successes since the last cut or try
+	tried   bool    // the ceiling was raised since the last cut
 
-	since    float64 // successes since the last refusal
-	share    float64 // of refusals, of the last 100 responses or so
-	good     float64 // as many have been in flight without a refusal, again and again
-	level    float64 // n at the last success,
-	fine     float64 // and the successes of requests that were sent since it rose, without a refusal
-	before   float64 // n before the episode
-	noise    float64 // a share of refusals up to that is not caused by load,
-	noiseEnd instant // which is believed until then
-
+	row     int8   // refusals since the last success, of requests that were sent one after the other
+	pauses  int8   // in a row
+	rowSeq  uint64 // the last request before the last of the row was refused
 	until   instant
 	backoff server.Backoff
-	row     int32 // refusals since the last success
-	pauses  int32 // in a row
-	doubts  int32 // refusals in an episode that load does not explain
-	tried   bool  // the ceiling was raised since the last cut
-	episode bool  // there was a cut, and not yet a long time without refusals
-	start   bool  // the episode began at the start
 }
 
 const (
-	firstWait   = second / 4
-	longWait    = 16 * second
-	rareWait    = second // the wait to which refusals that are ignored shorten it
-	longPassed  = 500    // successes for which a try is allowed, however short the time; 60 for each slot, if that is fewer
-	slotPassed  = 60     //
-	left        = 0.9    // of n, at most, by a cut
-	soon        = 24     // requests after a try: a refusal among them means that it failed; successes between refusals that are sparse
-	isolated    = 32     // successes before a refusal that is ignored as long as there is no ceiling
-	rare        = 48     // successes before a refusal that is ignored: a few in a hundred are cheaper than a cut
-	goodLeft    = 0.8    // of the good number: fewer cannot be too many
-	doubtsMost  = 2      //
-	longEpisode = 400    // successes that end an episode
-	noiseShare  = 0.1    // the most refusals that are not caused by load; where n is 1,
-	noiseAlone  = 0.5    // the same there
-	noiseFor    = 120 * second
-	rowAtMost   = 8
-	firstPause  = second / 10
-	longPause   = 2 * second
+	firstWait  = second / 4
+	longWait   = 16 * second
+	longPassed = 500  // successes for which a try is allowed, however short the time; 60 for each slot, if that is fewer,
+	slotPassed = 60   //
+	backPassed = 48   // and to return to the ceiling
+	left       = 0.9  // of n, at most, by a cut
+	soon       = 24   // requests after a try: a refusal among them means that it failed
+	differ     = 1.3  // times as many in flight are another load
+	rare       = 0.02 // of the responses are refusals: that costs less than cuts
+	rowAtMost  = 8
+	firstPause = second / 10
+	longPause  = 2 * second
+	mostPauses = 10 // in a row are counted
 )
 
-func newRefusals() refusals {
-	return refusals{ceiling: math.Inf(1), wait: firstWait, step: 1, since: isolated, backoff: server.NewBackoff()}
+func newRefusals(now instant) refusals {
+	r := refusals{ceiling: math.Inf(1), wait: firstWait, step: 1, backoff: server.NewBackoff()}
+	r.failures.Forget(now)
+	return r
 }
 
-// succeeded counts a response that was no refusal, while n may be in flight.
-func (r *refusals) succeeded(n float64) {
+// succeeded takes a response that was no refusal.
+func (c *controller) succeeded(now instant, t ticket) {
+	r := &c.refusals
 	r.row, r.pauses = 0, 0
-	r.share -= r.share / 100
 	r.passed++
-	r.since++
-	if r.fine++; n > r.level {
-		r.fine = -n // the next n responses may be to requests that were sent before
-	}
-	r.level = n
-	if r.fine >= isolated {
-		r.good = max(r.good, n)
-	}
-	if r.since > longEpisode {
-		r.doubts, r.episode = 0, false
+	c.flying += (float64(t.inFlight) - c.flying) / float64(min(t.seq, 100))
+	if t.seq > r.cutSeq {
+		c.heed(now, t, false)
 	}
 }
 
@@ -91,36 +75,64 @@ func (c *controller) refuse(now instant, t ticket, maybeDown bool) {
 // refused is refuse for a request that belongs to no level.
 func (c *controller) refused(now instant, t ticket, maybeDown bool) {
 	r := &c.refusals
-	since := r.since
-	r.share += (1 - r.share) / 100
-	r.since, r.fine = 0, min(r.fine, 0)
 	if t.seq <= r.cutSeq {
 		return
 	}
-	if r.row++; r.row >= rowAtMost { // of noise, too: the server is down
+	if t.seq > r.rowSeq { // others were sent before the server could have accepted one
+		r.row, r.rowSeq = r.row+1, c.seq
+	}
+	if r.row >= rowAtMost {
 		c.pause(now, maybeDown)
 		return
 	}
-	if now < r.noiseEnd && r.share < r.noise {
+	c.heed(now, t, true)
+}
+
+// heed takes the response to a request that was sent since n was changed. Cuts begin when more are refused than usual, and where a try
+// failed, one refusal is enough. When they have lowered n to a half, there is a trial.
+func (c *controller) heed(now instant, t ticket, refused bool) {
+	r, weight := &c.refusals, 0.0
+	if refused {
+		weight = 1
+	}
+	f := &r.failures
+	trying, known := f.Trying(), f.Known(now)
+	r.flew += (float32(t.inFlight) - r.flew) / float32(f.Seen()+1)
+	v := f.Take(now, weight, true, c.near())
+	if v > server.Suspected {
+		c.follow(now, v)
+	}
+	if trying {
 		return
 	}
-	f := float64(t.inFlight)
-	if r.tries(t) {
-		c.cut(now, f, true, true)
+	_, chance := f.Usual()
+	failed := refused && !chance && r.tries(t)
+	threshold := max(rare, f.Threshold(now))
+	tooMany := known && f.Add(now, threshold, refused)
+	if !tooMany && !failed && v != server.Suspected {
 		return
 	}
-	sparse := since >= soon
-	if f <= max(1, goodLeft*r.good) && (sparse || c.cruise() <= 1) && c.doubted(now) {
-		return
+	share, was := f.Share(), c.cruise()
+	c.cut(now, float64(t.inFlight), failed)
+	f.Excess.Cut(threshold)
+	f.Learn(now)
+	switch {
+	case was >= r.place:
+		r.place = was
+	case c.cruise() <= max(1, r.place/2):
+		f.Try(share)
+		c.cap(now, c.cruise())
 	}
-	if !sparse && c.cruise() > 1 {
-		r.good = min(r.good, f)
+}
+
+// near reports whether load may be the cause of a refusal: n is not below the ceiling, and it is used. If there is no ceiling, it is not
+// after a trial has shown that.
+func (c *controller) near() bool {
+	r := &c.refusals
+	if isUnknown(r.ceiling) {
+		return !r.failures.Judged()
 	}
-	if since < isolated || since < rare && !isUnknown(r.ceiling) {
-		c.cut(now, f, false, sparse)
-		return
-	}
-	r.wait = max(min(rareWait, r.wait), r.wait/2) // this many are fine, and more are tried sooner
+	return c.cruise() >= 0.97*r.ceiling && c.flying >= usedEnough*c.cruise()
 }
 
 // tries reports whether a request was one of those by which a higher ceiling was tried.
@@ -128,63 +140,82 @@ func (r *refusals) tries(t ticket) bool {
 	return t.seq-r.raised < soon && float64(t.inFlight) > r.ceiling-r.step
 }
 
-// doubted counts a refusal that load does not explain: fewer requests were in flight than a number that was fine. It reports
-// whether load is not the cause of the refusals of this episode. Then it undoes the cuts.
-func (c *controller) doubted(now instant) bool {
+// follow goes to the number to which a verdict leads.
+func (c *controller) follow(now instant, v server.Verdict) {
 	r := &c.refusals
-	r.doubts++
-	few := r.doubts > doubtsMost && r.share < noiseShare
-	if !few && (c.cruise() > 1 || r.share >= noiseAlone) {
-		return false
+	f, n := &r.failures, c.cruise()
+	if v == server.ByChance && max(r.flew, r.flewThen) < differ*min(r.flew, r.flewThen) { // something else limits what is in flight
+		v = server.ByLoad
+		f.Blame(now)
 	}
-	r.noise, r.noiseEnd = max(noiseShare, 2*r.share), now+noiseFor
-	c.forgive()
-	return true
+	r.flewThen = r.flew
+	switch {
+	case v == server.TryHigher:
+		c.change(aimd.CauseNotLoad, max(c.n, r.place))
+		c.cap(now, math.Inf(1))
+	case v == server.TryStill:
+		if f.Higher() {
+			r.place = n / 2
+			n = r.place
+		}
+		c.cap(now, max(1, math.Floor(n/2)))
+	case v == server.ByChance:
+		c.forgive()
+		return
+	default:
+		r.place = 0
+		c.cap(now, r.ceiling)
+		return
+	}
+	f.Moved(v)
 }
 
-// forgive undoes the cuts of this episode.
+// cap sets the ceiling, and what is in flight shows nothing of it.
+func (c *controller) cap(now instant, ceiling float64) {
+	r := &c.refusals
+	r.ceiling = ceiling
+	r.cutSeq, r.step, r.tried, r.tryAt, r.passed = c.seq, 1, false, now+r.wait, 0
+	c.mode, c.pending = cruising, false
+	c.restart(0)
+}
+
+// forgive undoes what refusals have taught. n is found as at the start.
 func (c *controller) forgive() {
 	r := &c.refusals
-	r.doubts, r.episode, r.ceiling = 0, false, math.Inf(1)
-	if r.start || isUnknown(c.best) {
-		c.mode, c.high = starting, level{}
-	}
-	c.change(aimd.CauseNotLoad, max(c.n, r.before))
+	n := max(c.n, r.place)
+	r.place, r.ceiling = 0, math.Inf(1)
+	r.cutSeq = c.seq
+	c.mode, c.pending, c.high = starting, false, level{}
+	c.change(aimd.CauseNotLoad, n)
 	c.restart(0)
 }
 
 // cut lowers the ceiling below a number that was refused, and n by a tenth at least. After a try that failed, n may stay at the
-// ceiling, which has held so far. No cut more than halves n, because the server may have others. later says that it is not one of
-// several cuts for one event.
-func (c *controller) cut(now instant, f float64, failed, later bool) {
+// ceiling, which has held so far. No cut more than halves n, because the server may have others.
+func (c *controller) cut(now instant, f float64, failed bool) {
 	r := &c.refusals
 	f = max(f, c.cruise()/2)
-	r.ceiling = max(1, f-1)
-	if later {
+	if failed || r.passed >= soon { // it is not one of several cuts for one event
 		r.wait = min(longWait, 2*r.wait)
 	}
-	if !r.episode {
-		r.episode, r.before, r.start = true, c.n, c.mode == starting
-	}
-	r.cutSeq, r.step, r.tried, r.tryAt, r.passed = c.seq, 1, false, now+r.wait, 0
-	c.mode, c.pending = cruising, false
+	c.cap(now, max(1, f-1))
+	r.failures.Moved(server.NoVerdict)
 	if !failed {
 		c.change(aimd.CauseThrottled, math.Floor(min(f-1, left*f)))
 		r.cutTo = c.n
 	}
-	c.restart(0)
 }
 
 // advance lets n return to the ceiling when it is time, and later raises the ceiling, if n is used. A try that is not refused
 // doubles the step of the next one.
 func (r *refusals) advance(c *controller, now instant) {
 	back := c.n == r.cutTo && c.n < r.ceiling-0.5
-	passed := min(longPassed, slotPassed*c.cruise())
+	passed := float32(min(longPassed, slotPassed*c.cruise()))
 	if back {
-		passed = rare
+		passed = backPassed
 	}
 	wait := now < r.tryAt && r.passed < passed
-	if wait || isUnknown(r.ceiling) || c.mode == visiting || c.inFlight < c.limit() {
+	if wait || isUnknown(r.ceiling) || r.failures.Trying() || c.mode == visiting || c.inFlight < c.limit() {
 		return
 	}
 	was := c.cruise()
@@ -212,8 +243,14 @@ func (c *controller) pause(now instant, maybeDown bool) {
 	if now < r.until {
 		return
 	}
-	r.until = r.backoff.Until(meter.AddInstant(now, r.backoff.Wait(min(longPause, firstPause<<min(r.pauses, 10)), maybeDown)), 1)
-	r.pauses++
+	r.until = r.backoff.Until(meter.AddInstant(now, r.backoff.Wait(min(longPause, firstPause<<r.pauses), maybeDown)), 1)
+	r.pauses = min(r.pauses+1, mostPauses)
+	if r.failures.Higher() { // load causes them
+		r.ceiling = max(1, math.Floor(r.place/2))
+		r.failures.Blame(now)
+	}
+	r.place = 0
+	r.failures.Moved(server.NoVerdict)
 	r.cutSeq = c.seq
 	c.mode, c.pending, c.high = starting, false, level{}
 	c.change(aimd.CauseSilence, 1)

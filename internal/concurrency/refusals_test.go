@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/httpthrottle/throttle/internal/server"
 )
 
 // An admitter answers at most k requests at a time, and refuses the others.
@@ -39,7 +41,7 @@ func (a *admitter) step() {
 	if len(a.there) > 0 {
 		t := a.there[0]
 		a.there = a.there[1:]
-		a.refusals.succeeded(a.cruise())
+		a.succeeded(a.now, t)
 		a.measure(a.now, t.seq, 0.05)
 		a.free(1)
 	}
@@ -47,7 +49,7 @@ func (a *admitter) step() {
 
 func TestRefusalSaysHowManyWereTooMany(t *testing.T) {
 	a := newAdmitter(6, 5)
-	a.refusals.since = 0
+	a.brink(0)
 	a.step()
 	assert.Equal(t, 1, a.refused)
 	assert.Equal(t, 5.0, a.refusals.ceiling)
@@ -55,23 +57,9 @@ func TestRefusalSaysHowManyWereTooMany(t *testing.T) {
 	assert.Equal(t, int64(5), a.limit())
 }
 
-func TestANumberIsGoodOnlyAfterItWasInFlight(t *testing.T) {
-	r := newRefusals()
-	for range 100 {
-		r.succeeded(4)
-	}
-	assert.Equal(t, 4.0, r.good)
-	for range isolated + 8 {
-		r.succeeded(8)
-	}
-	assert.Equal(t, 4.0, r.good, "the first responses are to requests that were sent before")
-	r.succeeded(8)
-	assert.Equal(t, 8.0, r.good)
-}
-
 func TestOneCutForEachRound(t *testing.T) {
 	c := newController(0, Config{Initial: 20}, noon)
-	c.refusals.since = 0
+	c.brink(second)
 	var sent []ticket
 	for range 20 {
 		sent = append(sent, c.send(0, 1))
@@ -86,7 +74,7 @@ func TestOneCutForEachRound(t *testing.T) {
 
 func TestTriesAreRareAndDoubleTheirDistance(t *testing.T) {
 	a := newAdmitter(6, 5)
-	a.refusals.since = 0
+	a.refusals.failures.Learn(0)
 	var tries []float64
 	for before := 0; a.now < at(40); before = a.refused {
 		a.step()
@@ -134,42 +122,75 @@ func TestEightRefusalsInARowPause(t *testing.T) {
 		c.refuse(now, s, false)
 		assert.Equal(t, min(2*second, second/10<<(i+1)), c.refusals.until-now)
 	}
-	c.refusals.succeeded(1)
+	c.succeeded(now, ticket{c.seq, 1})
 	assert.Zero(t, c.refusals.row)
 }
 
-// Refusals at random say nothing of how many are in flight.
-func TestRandomRefusalsAreNotLoad(t *testing.T) {
-	a := newAdmitter(20, math.MaxInt64)
-	a.cfg.Max = 40
-	for i := 0; a.now < at(600); i++ {
+// refuses sends requests and has each n-th of them refused, until f holds. It returns how many were sent.
+func (a *admitter) refuses(n int, f func() bool) (sent int) {
+	for ; !f() && sent < 10_000; sent++ {
 		a.step()
-		if i%60 == 59 && a.inFlight > 0 && a.now >= a.refusals.until { // denser than what is ignored anyway
-			s := a.send(a.now, 1)
+		if sent%n == n-1 && len(a.there) > 0 {
+			t := a.there[len(a.there)-1]
+			a.there = a.there[:len(a.there)-1]
 			a.free(1)
-			a.refuse(a.now, s, false)
+			a.refuse(a.now, t, false)
 		}
 	}
-	assert.Greater(t, a.limit(), int64(20))
+	return sent
+}
+
+// Refusals at random say nothing of how many are in flight. A trial finds that: as many are refused when half as many are in flight. Then
+// they are ignored until more are refused.
+func TestRandomRefusalsAreNotLoad(t *testing.T) {
+	for _, n := range []int{5, 10} {
+		a := newAdmitter(20, math.MaxInt64)
+		a.cfg.Max = 40
+		f := &a.refusals.failures
+		a.refuses(n, f.Trying)
+		assert.LessOrEqual(t, a.cruise(), 10.0, "cuts have lowered it to a half")
+		assert.False(t, f.Higher())
+		a.refuses(n, f.Higher)
+		assert.GreaterOrEqual(t, a.cruise(), 20.0, "the trial goes back to the number before them")
+		a.refuses(n, func() bool { return !f.Trying() })
+		assert.GreaterOrEqual(t, a.cruise(), 20.0)
+		assert.True(t, isUnknown(a.refusals.ceiling))
+		assert.Equal(t, starting, a.mode, "and it is found as at the start")
+		a.refuses(n, func() bool { return a.now > at(600) })
+		assert.Greater(t, a.limit(), int64(20))
+		assert.True(t, isUnknown(a.refusals.ceiling))
+		a.refuses(1, func() bool { return !isUnknown(a.refusals.ceiling) })
+		assert.Less(t, a.refusals.ceiling, 40.0, "a half is more")
+	}
+}
+
+// A server that works on a number of requests refuses none of half of them, so load is the cause. n does not go back.
+func TestRefusalsThatStopAtALowerNumberAreLoad(t *testing.T) {
+	a := newAdmitter(40, 15)
+	tried := false
+	for a.now < at(60) {
+		a.step()
+		tried = tried || a.refusals.failures.Trying()
+	}
+	assert.True(t, tried)
+	assert.False(t, a.refusals.failures.Trying())
+	_, found := a.refusals.failures.Usual()
+	assert.False(t, found)
+	assert.InDelta(t, 15, a.refusals.ceiling, 1)
+	assert.Less(t, float64(a.refused), 0.1*float64(a.seq))
 }
 
 func TestRareRefusalsAreIgnored(t *testing.T) {
-	c := newController(0, Config{Initial: 20}, noon)
-	for range 20 {
-		for range 101 {
-			c.refusals.succeeded(20)
-		}
-		s := c.send(0, 20)
-		c.free(20)
-		c.refuse(0, s, false)
-	}
-	assert.Equal(t, int64(20), c.limit())
+	a := newAdmitter(20, math.MaxInt64)
+	a.cfg.Max = 20
+	a.refuses(100, func() bool { return a.now > at(300) })
+	assert.Equal(t, int64(20), a.limit())
 }
 
 // While a share of refusals is ignored, because load is not their cause, a row of them still is a server that is down.
 func TestAServerThatIsDownIsNotTakenForNoise(t *testing.T) {
 	a := newAdmitter(1, 1)
-	a.refusals.noise, a.refusals.noiseEnd = 1, a.now+noiseFor
+	a.refusals.failures.Agree(byChance(t, 0.25))
 	down := a.now
 	for range rowAtMost {
 		require.LessOrEqual(t, a.refusals.until, a.now)
@@ -189,8 +210,26 @@ func TestAServerThatIsDownIsNotTakenForNoise(t *testing.T) {
 	require.LessOrEqual(t, sent, 60, "a probe a second")
 }
 
+// byChance returns what is known after a trial has found that such a share of refusals is by chance.
+func byChance(t *testing.T, share float64) *server.Failures {
+	f, v := new(server.Failures), server.NoVerdict
+	f.Try(share)
+	for range 2 {
+		for i := 1; v != server.TryHigher && v != server.ByChance; i++ {
+			failed := math.Floor(float64(i)*share) - math.Floor(float64(i-1)*share)
+			v = f.Take(0, failed, true, true)
+		}
+		if v == server.TryHigher {
+			f.Moved(v)
+			v = server.NoVerdict
+		}
+	}
+	require.Equal(t, server.ByChance, v)
+	return f
+}
+
 func TestARequestTriesAHigherNumber(t *testing.T) {
-	r := newRefusals()
+	r := newRefusals(0)
 	require.False(t, r.tries(ticket{1, 100}), "nothing was refused yet")
 	r.ceiling, r.step, r.raised = 11, 1, 50
 	require.True(t, r.tries(ticket{50 + soon - 1, 11}))

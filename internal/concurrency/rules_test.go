@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/server"
 )
 
 // cruisingAt returns a controller that is past its start, with a ceiling above n.
@@ -17,43 +18,16 @@ func cruisingAt(n int64, ceiling float64) *controller {
 	return c
 }
 
+// brink makes the next refusal one too many.
+func (c *controller) brink(now instant) {
+	c.refusals.failures.Learn(now)
+	c.refusals.failures.Add(now, rare, true)
+}
+
 // refusedAt refuses a request that was sent when inFlight were in flight.
 func (c *controller) refusedAt(now instant, inFlight int64) {
 	c.seq++
 	c.refuse(now, ticket{c.seq, inFlight}, false)
-}
-
-// A refusal after so many successes is a sign of too much, or is ignored because such refusals are rare.
-func TestWhetherARefusalCutsDependsOnTheSuccessesBefore(t *testing.T) {
-	unknown := math.Inf(1)
-	for _, x := range []struct {
-		since         float64
-		ceiling, then float64
-		good          float64 // of 10 before
-	}{
-		{soon - 1, 10, 8, 9}, {soon, 10, 8, 10},
-		{isolated - 1, unknown, 8, 10}, {isolated, unknown, unknown, 10},
-		{rare - 1, 10, 8, 10}, {rare, 10, 10, 10},
-	} {
-		c := cruisingAt(10, x.ceiling)
-		c.refusals.since, c.refusals.good = x.since, 10
-		c.refusedAt(second, 9)
-		require.Equal(t, x.then, c.refusals.ceiling, "after %d", x.since)
-		require.Equal(t, x.good, c.refusals.good, "after %d", x.since)
-	}
-	c := cruisingAt(1, 10)
-	c.refusals.since, c.refusals.good = soon-1, 10
-	c.refusedAt(second, 9)
-	require.Equal(t, 10.0, c.refusals.good, "one request alone shows nothing about many")
-}
-
-func TestARefusalThatIsIgnoredBringsTheNextTryForward(t *testing.T) {
-	for wait, then := range map[instant]instant{16 * second: 8 * second, 3 * second / 2: second, second / 2: second / 2} {
-		c := cruisingAt(10, 10)
-		c.refusals.since, c.refusals.wait = rare, wait
-		c.refusedAt(second, 9)
-		require.Equal(t, then, c.refusals.wait)
-	}
 }
 
 // A refusal soon after a try, of more requests than before it, means that the try failed.
@@ -65,48 +39,10 @@ func TestARefusalSoonAfterATryEndsIt(t *testing.T) {
 	}{{soon - 1, 9, true}, {soon, 9, false}, {soon - 1, 8, false}} {
 		c := cruisingAt(10, 10)
 		r := &c.refusals
-		r.since, r.step, r.raised = rare, 2, c.seq+1-x.ago
+		c.brink(second)
+		r.step, r.raised = 2, c.seq+1-x.ago
 		c.refusedAt(second, x.inFlight)
-		require.Equal(t, x.failed, r.ceiling < 10, "%+v", x)
-		require.Equal(t, 10.0, c.n, "it stays at what has held so far")
-	}
-}
-
-// Fewer requests than a number that was fine cannot be too many.
-func TestRefusalsOfFewRequestsAreDoubted(t *testing.T) {
-	for inFlight, doubts := range map[int64]int{8: 1, 9: 0} {
-		c := cruisingAt(10, 10)
-		c.refusals.since, c.refusals.good = soon, 10
-		c.refusedAt(second, inFlight)
-		require.EqualValues(t, doubts, c.refusals.doubts)
-	}
-	for doubts, isNoise := range map[int]bool{doubtsMost - 1: false, doubtsMost: true} {
-		c := cruisingAt(10, 10)
-		r := &c.refusals
-		r.since, r.good, r.doubts, r.share, r.before = soon, 10, int32(doubts), 0.09, 20
-		c.refusedAt(second, 8)
-		require.Equal(t, isNoise, math.IsInf(r.ceiling, 1))
-		if isNoise {
-			require.InDelta(t, 2*(0.09+0.91/100), r.noise, 1e-9)
-			require.Equal(t, second+noiseFor, r.noiseEnd)
-			require.Equal(t, 20.0, c.n, "the cuts are undone")
-		}
-	}
-}
-
-// The n before the first cut of an episode is what a doubt returns to.
-func TestAnEpisodeRemembersWhatWasBeforeIt(t *testing.T) {
-	for _, m := range []mode{starting, cruising} {
-		c := cruisingAt(10, math.Inf(1))
-		c.mode = m
-		r := &c.refusals
-		r.since = 0
-		c.refusedAt(second, 10)
-		require.Equal(t, []any{true, 10.0, m == starting}, []any{r.episode, r.before, r.start})
-		require.Equal(t, 9.0, c.n)
-		c.refusedAt(2*second, 9)
-		require.Equal(t, []any{true, 10.0, m == starting}, []any{r.episode, r.before, r.start})
-		require.Equal(t, 8.0, c.n)
+		require.Equal(t, x.failed, c.n == 10, "after a try that failed, it stays at what has held so far: %+v", x)
 	}
 }
 
@@ -118,7 +54,7 @@ func TestWhenACeilingIsTried(t *testing.T) {
 		enough       float64
 		then, raised float64
 	}{
-		{9, 10, 9, rare, 10, 10},           // n returns to the ceiling
+		{9, 10, 9, backPassed, 10, 10},     // n returns to the ceiling
 		{10, 10, 9, longPassed, 11, 11},    // a try
 		{2, 2, 1, 2 * slotPassed, 3, 3},    // with few slots, after fewer successes
 		{9.5, 10, 9, longPassed, 11, 11},   // as good as at the ceiling
@@ -129,7 +65,7 @@ func TestWhenACeilingIsTried(t *testing.T) {
 			c := cruisingAt(10, x.ceiling)
 			r := &c.refusals
 			c.n, c.inFlight = x.n, 100
-			r.cutTo, r.tryAt, r.passed, r.wait = x.cut, 100*second, x.enough-short, second
+			r.cutTo, r.tryAt, r.passed, r.wait = x.cut, 100*second, float32(x.enough-short), second
 			r.advance(c, 50*second)
 			if short > 0 || x.then == x.n {
 				require.Equal(t, []float64{x.n, x.ceiling}, []float64{c.n, r.ceiling}, "%+v", x)
@@ -148,6 +84,41 @@ func TestWhenACeilingIsTried(t *testing.T) {
 	c.inFlight, r.wait, r.passed, r.tryAt = 100, firstWait, 0, 0
 	r.advance(c, 2*second)
 	require.Equal(t, firstWait, r.wait, "no try waits for less")
+}
+
+// Cuts of a number that was not as high again since count together: at a half of it, there is a trial.
+func TestATrialBeginsWhereCutsHaveLoweredTheNumberToAHalf(t *testing.T) {
+	c := cruisingAt(10, math.Inf(1))
+	r := &c.refusals
+	now := second
+	for _, x := range []struct {
+		n   float64
+		try bool
+	}{{9, false}, {8, false}, {7, false}, {6, false}, {5, true}} {
+		c.brink(now)
+		c.refusedAt(now, int64(c.n))
+		require.Equal(t, []any{x.n, 10.0, x.try}, []any{c.n, r.place, r.failures.Trying()})
+		now += second
+	}
+	r.failures.Moved(server.NoVerdict)
+	r.ceiling, c.n = 20, 20
+	c.brink(now)
+	c.refusedAt(now, 20)
+	require.Equal(t, 20.0, r.place, "it was higher again")
+}
+
+// After a row of refusals while the higher number was tried, load is the cause, and half of it may be too much, too.
+func TestAPauseEndsATrial(t *testing.T) {
+	c := cruisingAt(10, math.Inf(1))
+	r := &c.refusals
+	r.place = 10
+	r.failures.Moved(server.TryHigher)
+	for range rowAtMost {
+		c.refusedAt(second, 10)
+	}
+	require.Positive(t, r.until)
+	require.False(t, r.failures.Trying())
+	require.Equal(t, []float64{5, 0}, []float64{r.ceiling, r.place})
 }
 
 func TestMergedLevelsAreOneLevel(t *testing.T) {

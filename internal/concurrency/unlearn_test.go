@@ -11,7 +11,7 @@ import (
 func TestANumberForgetsRefusalsByChance(t *testing.T) {
 	m := New(0, Config{Initial: 20}, nil)
 	now := instant(0)
-	for range 10 {
+	for range 2 {
 		now += second
 		var all []int64
 		for m.Payable(now, 1) {
@@ -19,7 +19,7 @@ func TestANumberForgetsRefusalsByChance(t *testing.T) {
 		}
 		for i, charged := range all {
 			o := aimd.OK
-			if i == len(all)/2 {
+			if i%5 == 2 {
 				o = aimd.Throttled
 			}
 			m.GiveBack(m.Answered(now+second/2, charged, now, 1, o, 0), now+second/2, 1)
@@ -35,4 +35,24 @@ func TestANumberForgetsRefusalsByChance(t *testing.T) {
 	m.Relearn(now)
 	again, _, _, _ := m.Bounds(now)
 	assert.Equal(t, n, again, "the next refusals lower it")
+}
+
+// A trial of a rate has found that failures are by chance: a number believes that, and undoes its cuts.
+func TestANumberAgreesWithTheTrialOfARate(t *testing.T) {
+	m := New(0, Config{Initial: 20}, nil)
+	m.control.brink(second)
+	m.control.refusedAt(second, 20)
+	n, ceiling, _, _ := m.Bounds(second)
+	assert.Less(t, n, int64(20))
+	assert.Positive(t, ceiling)
+	m.Agree(second, byChance(t, 0.25))
+	n, ceiling, _, _ = m.Bounds(second)
+	assert.Equal(t, int64(20), n)
+	assert.Zero(t, ceiling)
+	for range 4 {
+		m.control.refusedAt(2*second, 20)
+	}
+	_, ceiling, _, _ = m.Bounds(2 * second)
+	assert.Zero(t, ceiling, "a fourth is usual")
+	assert.False(t, m.Failures().News(), "it was not its own trial")
 }

@@ -121,8 +121,11 @@ type answered interface {
 }
 
 // A trier is a learner that tests its limit with single requests. Tries reports whether a request was one of those: a bare refusal of
-// it says nothing of the other limits.
-type trier interface{ Tries(charged int64) bool }
+// it says nothing of the other limits. Tests reports whether there is a trial of whether load causes failures, which takes all of them.
+type trier interface {
+	Tries(charged int64) bool
+	Tests() bool
+}
 
 // A resumer is a meter that pauses because of what servers reported.
 type resumer interface{ Resume(now meter.Instant) }

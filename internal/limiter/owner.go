@@ -24,6 +24,7 @@ type sides struct {
 	learned side
 	judged  side // by Classify, whose word is about the limit that has it
 	tried   bool // one more request in flight than usual was tried
+	tested  bool // a number in flight has a trial
 	asked   bool // the server asked for a wait
 	ofPart  bool // it refused a request of one part of those for which a rate is learned
 	counted bool // a rate takes each 5xx, however many requests were in flight
@@ -42,7 +43,7 @@ func sidesOf(charges []Charge, f *finding) (s sides) {
 		}
 		switch m := c.Bucket.Meter.(type) {
 		case trier:
-			s.tried = s.tried || m.Tries(c.Paid)
+			s.tried, s.tested = s.tried || m.Tries(c.Paid), s.tested || m.Tests()
 		case *aimd.Meter:
 			s.counted = s.counted || m.CountsAll()
 		}
@@ -59,7 +60,9 @@ func (s sides) owner(o aimd.Outcome) side {
 		return ofBoth
 	case s.judged == ofRate, s.judged == ofNumber:
 		return s.judged
-	case s.tried && !s.asked && (o == aimd.Throttled || o == aimd.Unavailable && !s.counted):
+	case s.asked || o != aimd.Throttled && o != aimd.Unavailable:
+		return ofRate
+	case s.tested, s.tried && (o == aimd.Throttled || !s.counted):
 		return ofNumber
 	}
 	return ofRate

@@ -14,8 +14,8 @@ func TestEachFailureHasOneOwner(t *testing.T) {
 	failures := []aimd.Outcome{aimd.Throttled, aimd.Unavailable, aimd.Error, aimd.Forbidden}
 	for _, learned := range []side{ofRate, ofNumber, ofBoth} {
 		for _, judged := range []side{0, ofRate, ofNumber, ofBoth} {
-			for flags := range 8 {
-				s := sides{learned: learned, judged: judged & learned, tried: flags&1 > 0, asked: flags&2 > 0, counted: flags&4 > 0}
+			for flags := range 16 {
+				s := sides{learned: learned, judged: judged & learned, tried: flags&1 > 0, asked: flags&2 > 0, counted: flags&4 > 0, tested: flags&8 > 0}
 				for _, o := range failures {
 					owner := s.owner(o)
 					assert.Equal(t, 1, bits.OnesCount8(uint8(owner)), "%+v, %v", s, o)
@@ -41,7 +41,10 @@ func TestEachFailureHasOneOwner(t *testing.T) {
 		{aimd.Unavailable, sides{}, ofRate},
 		{aimd.Unavailable, sides{tried: true}, ofNumber},
 		{aimd.Unavailable, sides{tried: true, counted: true}, ofRate},
-		{aimd.Error, sides{tried: true}, ofRate},
+		{aimd.Unavailable, sides{tested: true, counted: true}, ofNumber},
+		{aimd.Throttled, sides{tested: true}, ofNumber},
+		{aimd.Unavailable, sides{tested: true, asked: true}, ofRate},
+		{aimd.Error, sides{tried: true, tested: true}, ofRate},
 		{aimd.Error, sides{judged: ofNumber}, ofNumber},
 		{aimd.Unavailable, sides{judged: ofRate}, ofRate},
 	} {

@@ -107,6 +107,12 @@ type unlearner interface {
 	Relearn(now meter.Instant) // they do, even if they did not seem to
 }
 
+// A tester is a meter that tests whether load causes failures.
+type tester interface {
+	Failures() *server.Failures
+	Agree(now meter.Instant, with *server.Failures)
+}
+
 // found takes whether refusals are by chance, for limits that learn from them.
 func found(charges []Charge, f server.Finding, now meter.Instant) {
 	for i := range charges {
@@ -117,6 +123,22 @@ func found(charges []Charge, f server.Finding, now meter.Instant) {
 			m.Unlearn(now)
 		case f == server.IsNone:
 			m.Relearn(now)
+		}
+	}
+}
+
+// agreeLocked passes what a trial has found on to the other learned limits of a request.
+func (l *Core) agreeLocked(charges []Charge, now meter.Instant) {
+	for i := range charges {
+		m, ok := charges[i].Bucket.Meter.(tester)
+		if !ok || !m.Failures().News() {
+			continue
+		}
+		for k := range charges {
+			if other, ok := charges[k].Bucket.Meter.(tester); ok && k != i {
+				other.Agree(now, m.Failures())
+				l.markLocked(charges[k].Bucket)
+			}
 		}
 	}
 }
@@ -144,6 +166,9 @@ func (l *Core) apartLocked(charges []Charge, now meter.Instant) {
 // reportChargesLocked takes the outcome of a request for some of its charges.
 func (l *Core) reportChargesLocked(r *Request, charges []Charge, a *Answer, f *finding, now meter.Instant, n *news) {
 	sides := sidesOf(charges, f)
+	if sides.learned == ofBoth {
+		defer l.agreeLocked(charges, now)
+	}
 	for i := range charges {
 		c, pause := &charges[i], time.Duration(0)
 		if c.Limit().Reported {
