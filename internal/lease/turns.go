@@ -105,7 +105,7 @@ func (m *Leased) allowed(now int64) (most int64, beyond bool) {
 	switch {
 	case m.promises():
 		return m.portion(now), false
-	case !m.competes(), m.place.queues():
+	case !m.competes(), m.place.is != ignored && m.queues(max(1, m.cost)):
 		return meter.MaxCount, false
 	}
 	mine := m.inPeriod(now)
@@ -205,14 +205,14 @@ func (m *Leased) keptFor(mine int64) int64 {
 	return max(0, min(max(others/4, least), m.shares()-m.share()-others))
 }
 
-// open sets when a Sliding window opened, from when on it is to be used evenly: when it was last seen with at most a share used, or
-// when tokens came in faster than evenly. What was used within a short time comes in again within as short a time. A share may be that
-// of one process, so more than two must come in.
+// open sets when a Sliding window opened, from when on it is to be used evenly: when it was last seen with at most a share used, which is not
+// that of this process, or when tokens came in faster than evenly. What was used within a short time comes in again within as short a time. A
+// share may be that of one process, so more than two must come in.
 func (m *Leased) open(sent, now int64, p *store.LeasedPart) {
 	share := float64(m.share())
 	came := p.Left + float64(p.Tokens) - m.latest.left
 	evenly := float64(m.rate.N) * float64(sent-m.latest.ends) / float64(m.fair())
-	if float64(m.rate.N)-p.Left <= share || came-evenly > 2*share {
+	if float64(m.rate.N)-p.Left <= share && m.inPeriod(now) < m.share() || came-evenly > 2*share {
 		m.opened = now
 	}
 }
