@@ -43,9 +43,9 @@ func (m *Leased) queues(cost int64) bool {
 	case !m.competes() || m.budget.Kind == store.Calendar:
 		return false
 	case m.budget.Kind == store.Sliding:
-		return m.rate.N < mulSat(2*cost, m.rivals())
+		return m.rate.N < mulSat(2*cost, int64(m.latest.processes))
 	}
-	return m.rate.N <= mulSat(cost, m.rivals())
+	return m.rate.N <= mulSat(cost, int64(m.latest.processes))
 }
 
 // takeTurn changes an ask for a request of a cost by the place of the process.

@@ -34,8 +34,9 @@ const (
 // fair returns for how long shares and turns count: the period, or fairFor if that is shorter.
 func (m *Leased) fair() int64 { return min(int64(m.rate.Per), fairFor) }
 
-// count returns the number of processes, given the store's latest count. The store counts a process up to its latest ask, and those that
-// wait for tokens of a window ask when they come in: just before, the store counts too few. So the largest number counts while shares do.
+// count returns how many processes there are, given the store's latest count. The store counts those that asked lately, and those that wait for
+// tokens of a window ask when they come in, or in their turn: it counts too few just before, and the first processes to ask in a long window
+// would think that they are alone. So the largest number counts for some periods.
 func (m *Leased) count(now meter.Instant, processes int) int {
 	if m.promises() {
 		return processes
@@ -43,24 +44,17 @@ func (m *Leased) count(now meter.Instant, processes int) int {
 	if processes >= m.most || now-m.mostAt > mulSat(mostFor, int64(m.rate.Per)) {
 		m.most, m.mostAt = processes, now
 	}
-	if now-m.mostAt > m.fair() {
-		return processes
-	}
 	return m.most
 }
 
-// rivals returns how many processes there are in turns and shares: the largest number of the latest windows. The first processes to ask in a long
-// window would think that they are alone otherwise.
-func (m *Leased) rivals() int64 { return int64(max(m.latest.processes, m.most)) }
-
 // competes reports whether the budget is a window that other processes use as well.
 func (m *Leased) competes() bool {
-	return (m.budget.Kind == store.Sliding || m.fixed()) && m.rivals() > 1
+	return (m.budget.Kind == store.Sliding || m.fixed()) && m.latest.processes > 1
 }
 
 // share returns the even share of a process, in whole requests if it is more than one.
 func (m *Leased) share() int64 {
-	share := m.rate.N / max(1, m.rivals())
+	share := m.rate.N / int64(max(1, m.latest.processes))
 	if share > m.cost && m.cost > 0 {
 		share -= share % m.cost
 	}
@@ -68,7 +62,7 @@ func (m *Leased) share() int64 {
 }
 
 // shares returns the shares of all processes together. They are less than a window that cannot be divided evenly.
-func (m *Leased) shares() int64 { return min(m.rate.N, m.share()*max(1, m.rivals())) }
+func (m *Leased) shares() int64 { return min(m.rate.N, m.share()*int64(max(1, m.latest.processes))) }
 
 // inPeriod returns how many tokens were leased in the latest period, or in the window.
 func (m *Leased) inPeriod(now int64) (sum int64) {
@@ -121,7 +115,7 @@ func (m *Leased) allowed(now int64) (most int64, beyond bool) {
 // follows recent use leaves more to those that use more while others are idle. A process whose tokens do not last until the response takes
 // what it can get.
 func (m *Leased) portion(now meter.Instant) int64 {
-	ahead, processes := m.promised(), float64(m.rivals())
+	ahead, processes := m.promised(), float64(m.latest.processes)
 	if processes < 2 || ahead == 0 || m.dueAt(ahead)-int64(m.lead) < m.again {
 		return meter.MaxCount
 	}
