@@ -17,7 +17,7 @@ func (c *Call) mostDebt(used int64) int64 { return max(0, min(meter.MostUsed*c.N
 
 const (
 	mostTurn = int64(mostAhead / time.Microsecond) // µs
-	latePart = 4                                   // tokens for which no process came in one part in so many of the period are not waited for any more
+	latePart = 4                                   // the longest time that tokens wait for a process, as a part of the period
 )
 
 // A queue counts the tokens that asks with Queue wait for, until the processes have them. It reserves nothing.

@@ -146,7 +146,7 @@ func TestWhatComesInShortensTheQueue(t *testing.T) {
 	}
 	l.later(3 * time.Minute) // three windows
 	require.EqualValues(t, 2, l.ask(queue(2)).Tokens)
-	assert.Equal(t, 390*time.Second, l.ask(queue(2)).Turn, "nobody came for the tokens of two windows")
+	assert.Equal(t, 390*time.Second, l.ask(queue(2)).Turn, "no process came for the tokens of two windows")
 }
 
 func TestTheLongestTurnIsAYear(t *testing.T) {
