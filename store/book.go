@@ -81,10 +81,10 @@ func (b *Book) lease(now, ns int64, parts []Part) Lease {
 		if err != nil {
 			return Lease{Err: err}
 		}
-		c.ns, c.Queue = ns, c.Queue && len(parts) == 1
+		c.ns = ns
 		calls[i] = c
 	}
-	leased, refused := make([]LeasedPart, len(parts)), false
+	leased, refused, held := make([]LeasedPart, len(parts)), false, false
 	for i := range calls {
 		c := &calls[i]
 		s := b.state(&parts[i].Budget, c, now)
@@ -93,13 +93,13 @@ func (b *Book) lease(now, ns int64, parts []Part) Lease {
 		hold := s.held(now)
 		wait := max(hold, s.short(c, now))
 		leased[i].Hold, leased[i].Wait = micros(hold), micros(wait)
-		if c.Queue && wait > 0 && hold == 0 {
-			leased[i].Turn = micros(turn(s, c, now))
-		}
-		refused = refused || wait > 0
+		refused, held = refused || wait > 0, held || hold > 0
 	}
 	if !refused && len(parts) > 0 {
 		grant(calls, states, leased, now)
+	}
+	if refused && !held {
+		enter(calls, states, leased, now)
 	}
 	for i := range calls {
 		states[i].left(&calls[i], &leased[i])

@@ -15,18 +15,19 @@ const (
 // mostDebt returns how much more a window may owe, given what it counts as used.
 func (c *Call) mostDebt(used int64) int64 { return max(0, min(meter.MostUsed*c.N, 2*mostUnits)-used) }
 
-const mostTurn = int64(mostAhead / time.Microsecond) // µs
+const (
+	mostTurn = int64(mostAhead / time.Microsecond) // µs
+	latePart = 4                                   // the longest time that tokens wait for a process, as a part of the period
+)
 
-// A queue counts the tokens that asks with Queue wait for, until these come in. It reserves nothing.
+// A queue counts the tokens that asks with Queue wait for, until the processes have them. It reserves nothing.
 type queue struct{ waits int64 }
 
-// enter has an ask wait for its turn, which is that many periods and a rest away, unless that is too long. It returns how long that is.
-func (q *queue) enter(c *Call, periods, rest int64) int64 {
-	turn := min(mulSat(periods, c.Per), mostTurn) + rest
+// enter has an ask wait for its turn, unless that comes too late.
+func (q *queue) enter(c *Call, turn int64) {
 	if turn <= c.Ticks && q.waits+c.Need <= mostUnits && !c.Queued {
 		q.waits += c.Need
 	}
-	return turn
 }
 
 // ahead returns how many tokens an ask has to let others have.
@@ -37,23 +38,50 @@ func (q *queue) ahead(c *Call) int64 {
 	return q.waits
 }
 
-// came records that tokens have come in.
-func (q *queue) came(tokens int64) { q.waits = max(0, q.waits-tokens) }
+// leave records that some tokens are not waited for any more.
+func (q *queue) leave(tokens int64) { q.waits = max(0, q.waits-max(0, tokens)) }
 
-// turn has an ask that lacks tokens enter the queue of a window, and returns how long to wait for its turn; 0: unknown.
-func turn(s state, c *Call, now int64) int64 {
-	switch s := s.(type) {
-	case *slidingState:
-		missing := s.ahead(c) + c.Need - (c.N - s.used)
-		each := max(1, min(s.used, c.N))
-		again := max(0, missing-1-max(0, s.used-c.N)) / each // what is used when it comes in does so again after a period
-		return s.enter(c, again, s.until(missing-again*each, now))
-	case *fixedState:
-		if c.Kind == Fixed {
-			return s.enter(c, (s.ahead(c)+s.debt+c.Need-1)/c.N, s.ends-now)
+// hasQueue is the state of a budget that has a queue.
+type hasQueue interface {
+	// turn returns how long to wait until the Need of c comes in behind what others wait for; 0: it has.
+	turn(c *Call, now int64) int64
+	enter(c *Call, turn int64)
+}
+
+// enter has an ask wait for its turn in the queue in which that comes last. All of its parts with Queue get this turn.
+func enter(calls []Call, states []state, leased []LeasedPart, now int64) {
+	last, turn := hasQueue(nil), int64(0)
+	var of *Call
+	for i := range calls {
+		if l, ok := states[i].(hasQueue); ok && calls[i].Queue && calls[i].Kind != Calendar {
+			if t := l.turn(&calls[i], now); t > turn {
+				last, turn, of = l, t, &calls[i]
+			}
 		}
 	}
-	return 0
+	if last == nil {
+		return
+	}
+	last.enter(of, turn)
+	for i := range calls {
+		if calls[i].Queue {
+			leased[i].Turn = micros(turn)
+		}
+	}
+}
+
+func (s *slidingState) turn(c *Call, now int64) int64 {
+	missing := s.ahead(c) + c.Need - (c.N - s.used)
+	again := max(0, missing-1-max(0, s.used-c.N)) / c.N // what is used when it comes in does so again after a period
+	return min(mulSat(again, c.Per), mostTurn) + s.until(missing-again*c.N, now)
+}
+
+func (s *fixedState) turn(c *Call, now int64) int64 {
+	missing := s.ahead(c) + c.Need - (c.N - s.used)
+	if missing <= 0 {
+		return 0
+	}
+	return min(mulSat((missing-1)/c.N, c.Per), mostTurn) + s.ends - now
 }
 
 // A slidingState is a log of leases. When it has exactEvents entries, those of the same 64th of the period are joined; they
@@ -76,16 +104,21 @@ func (s *slidingState) advance(c *Call, now int64) {
 			s.log[i].at -= back
 		}
 	}
+	seen := s.seen
 	s.visit(c, now)
 	n, per := s.n, s.per
 	if s.govern(c, now) {
 		s.rule = c.rule()
 	}
-	expired := 0
+	expired, late, idle := 0, now-s.per/latePart, c.N-s.used
 	for expired < len(s.log) && s.log[expired].at+s.per <= now {
-		s.used -= s.log[expired].count
-		s.came(s.log[expired].count)
+		if s.used -= s.log[expired].count; s.log[expired].at+s.per <= late {
+			idle = c.N - s.used
+		}
 		expired++
+	}
+	if seen <= late {
+		s.leave(idle)
 	}
 	s.log = slices.Delete(s.log, 0, expired)
 	for _, r := range c.Back {
@@ -138,7 +171,6 @@ func (s *slidingState) giveBack(leased, tokens, now int64) {
 			tokens = min(tokens, e.count)
 			e.count -= tokens
 			s.used -= tokens
-			s.came(tokens)
 			return
 		}
 	}
@@ -194,6 +226,7 @@ func (s *slidingState) plenty(c *Call, taken int64) int64 { return max(0, (c.N-s
 
 func (s *slidingState) take(_ *Call, tokens, now int64) LeasedPart {
 	s.add(now, tokens)
+	s.leave(tokens)
 	return LeasedPart{ID: now, Tokens: tokens, AtOnce: tokens, Until: micros(s.per)}
 }
 
@@ -210,8 +243,11 @@ func (s *slidingState) expires() int64 {
 	if n := len(s.log); n > 0 {
 		last = s.log[n-1].at + s.per
 	}
-	return max(last, s.hold) + linger
+	return max(last+s.come(s.waits), s.hold) + linger
 }
+
+// come returns how long it takes until a number of tokens of a window have come in, in whole periods.
+func (h *header) come(tokens int64) int64 { return min(mulSat((tokens+h.n-1)/h.n, h.per), mostTurn) }
 
 // A fixedState counts the tokens of the window in which the last ask was, of a Fixed limit or a Calendar. The next windows of a Fixed
 // limit pay its debt first.
@@ -235,7 +271,7 @@ func (s *fixedState) advance(c *Call, now int64) {
 	}
 	came := mulSat(c.N, max(1, (ends-s.ends)/c.Per))
 	if ends > s.ends {
-		s.came(came - min(came, s.debt))
+		s.leave(came - s.used) // they did not come for their tokens
 	}
 	s.ends = ends
 	if s.at < begins {
@@ -245,7 +281,6 @@ func (s *fixedState) advance(c *Call, now int64) {
 	for _, r := range c.Back {
 		if r.Lease >= begins {
 			s.used = max(0, s.used-r.Tokens)
-			s.came(r.Tokens)
 		}
 	}
 	owe := min(c.Owe, c.mostDebt(s.used))
@@ -271,6 +306,7 @@ func (s *fixedState) plenty(c *Call, taken int64) int64 { return max(0, (c.N-s.u
 
 func (s *fixedState) take(_ *Call, tokens, now int64) LeasedPart {
 	s.used, s.at = s.used+tokens, now
+	s.leave(tokens)
 	return LeasedPart{ID: now, Tokens: tokens, AtOnce: tokens, Until: micros(s.ends - now)}
 }
 
@@ -280,5 +316,5 @@ func (s *fixedState) left(c *Call, p *LeasedPart) {
 }
 
 func (s *fixedState) expires() int64 {
-	return max(s.ends+min(mulSat((s.debt+s.n-1)/s.n, s.per), mostTurn), s.hold) + linger
+	return max(s.ends+s.come(s.debt+s.waits), s.hold) + linger
 }

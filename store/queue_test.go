@@ -43,7 +43,7 @@ func TestAsksGetTheirTurnOneByOne(t *testing.T) {
 	}
 }
 
-// An ask whose turn comes too late, has other parts or may have a turn already gives no later turn to the next one.
+// An ask whose turn comes too late or may have a turn already gives no later turn to the next one.
 func TestAsksThatDoNotWaitDelayNoOthers(t *testing.T) {
 	for _, kind := range windows {
 		l, queue := line(t, kind)
@@ -51,8 +51,6 @@ func TestAsksThatDoNotWaitDelayNoOthers(t *testing.T) {
 		late.Within = 30*time.Second - time.Microsecond
 		assert.Equal(t, 30*time.Second, l.ask(late).Turn, kind)
 		late.Within++
-		several := l.book.decide(l.now, 0, []Ask{{[]Part{queue(1), {Budget: bucket(1, time.Second, 1)}}}})[0]
-		assert.Zero(t, several.Parts[0].Turn, kind)
 		held := queue(1)
 		held.Hold = time.Second
 		assert.Zero(t, l.ask(held).Turn, kind)
@@ -76,6 +74,41 @@ func TestAsksThatDoNotWaitDelayNoOthers(t *testing.T) {
 	p.Within = 0
 	l.ask(p)
 	assert.Zero(t, l.ask(p).Turn)
+}
+
+// An ask for several windows waits in the queue in which its turn comes last, and no other ask waits for its tokens of the others.
+func TestAnAskForSeveralWindowsHasOneTurn(t *testing.T) {
+	for _, kind := range windows {
+		l, queue := line(t, kind)
+		slow := Part{Budget: Budget{Kind: kind, Limit: "slow", N: 1, Per: 10 * time.Minute}, Need: 1, Within: time.Hour, Queue: true}
+		l.ask(slow)
+		first := l.ask(Part{Budget: slow.Budget, Need: 1}).Wait
+		both := func(other Part) []LeasedPart { return l.book.decide(l.now, 0, []Ask{{[]Part{other, slow}}})[0].Parts }
+		for i := range 3 {
+			for _, p := range both(queue(1)) {
+				assert.Equal(t, first+time.Duration(i)*10*time.Minute, p.Turn, kind)
+				assert.Zero(t, p.Tokens)
+			}
+		}
+		assert.Equal(t, 30*time.Second, l.ask(queue(2)).Turn, kind)
+		parts := both(Part{Budget: bucket(1, time.Second, 1), Need: 1})
+		assert.Zero(t, parts[0].Turn, "a bucket has no queue")
+		assert.Equal(t, first+30*time.Minute, parts[1].Turn, kind)
+	}
+}
+
+// Tokens for which no process came are not waited for any more: the processes have ended.
+func TestProcessesThatDoNotComeAreForgotten(t *testing.T) {
+	l, queue := line(t, Sliding)
+	for range 3 {
+		l.ask(queue(2))
+	}
+	l.later(45*time.Second - time.Microsecond) // since 15 s, there are two tokens
+	require.EqualValues(t, 2, l.ask(queue(2)).Tokens)
+	assert.Equal(t, 3*time.Minute, l.ask(queue(2)).Turn, "two asks wait")
+	l.later(75 * time.Second)
+	require.EqualValues(t, 2, l.ask(queue(2)).Tokens)
+	assert.Equal(t, 2*time.Minute, l.ask(queue(2)).Turn, "one of three did not come")
 }
 
 // A state that was saved has the same turns.
@@ -113,7 +146,7 @@ func TestWhatComesInShortensTheQueue(t *testing.T) {
 	}
 	l.later(3 * time.Minute) // three windows
 	require.EqualValues(t, 2, l.ask(queue(2)).Tokens)
-	assert.Equal(t, 30*time.Second, l.ask(queue(2)).Turn, "the state has expired")
+	assert.Equal(t, 390*time.Second, l.ask(queue(2)).Turn, "no process came for the tokens of two windows")
 }
 
 func TestTheLongestTurnIsAYear(t *testing.T) {

@@ -93,9 +93,9 @@ type Part struct {
 	// beyond its Need, each ask gets at most half of what is left of it.
 	Horizon, Within time.Duration
 
-	// Queue has a Sliding or a Fixed window that lacks tokens for Need set Turn of the LeasedPart, unless the ask has other parts. If Turn is
-	// at most Within, the next ask has a later turn, unless Queued says that the latest ask with Queue had no response, so that the process
-	// may have the last turn already. A store may ignore both.
+	// Queue has a Sliding or a Fixed window set Turn of the LeasedPart if nothing is granted. If Turn is at most Within, the next ask has a
+	// later turn, unless Queued says that the process may have the last turn already, as its latest ask with Queue had no response. Of several
+	// parts with Queue, the one whose turn comes last counts, and all get its turn. A store may ignore both.
 	Queue, Queued bool
 
 	Back []Return // leased tokens that were not used, or that were refunded
@@ -133,7 +133,7 @@ type LeasedPart struct {
 	Next           time.Duration
 	Until          time.Duration // the tokens expire this long after the ask was sent, or up to 1 µs earlier if the store counts whole µs; 0: never
 	Wait           time.Duration // if nothing was granted: the time until Need can be granted; of a Sliding window without tokens: until the next one comes in
-	Turn           time.Duration // if nothing was granted: the time until Need comes in behind what earlier asks with Queue wait for; 0: unknown. Nothing is reserved
+	Turn           time.Duration // if nothing was granted: the time until Need, of all parts with Queue, comes in behind what earlier asks wait for; 0: unknown. Nothing is reserved
 	Left           float64       // tokens in the store after this ask, negative if some are promised or owed; of Slots: minus those that other processes wait for
 	Hold           time.Duration // how long the budget remains blocked
 	Processes      int           // an estimate of how many processes use the budget; at least 1

@@ -401,7 +401,9 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 	if !m.replace {
 		m.follow(rate)
 	}
-	m.open(sent, now, &p)
+	if m.budget.Kind == store.Sliding {
+		m.open(sent, now, &p)
+	}
 	m.latest = response{known: true, sent: sent, left: p.Left, ends: m.latest.ends, processes: m.count(now, max(1, p.Processes))}
 	if p.Tokens < asked.Need && p.Wait > 0 && p.Hold == 0 {
 		m.refused(sent, &asked, &p)

@@ -10,7 +10,8 @@ import (
 // A place is where a process is in the queue that a store has for a window: it gives requests their turns, one by one.
 type place struct {
 	is    standing
-	at    meter.Instant // if it waits: when its turn comes
+	lost  bool          // others were faster at its turn: next time it does not go to the end of the queue
+	at    meter.Instant // if it waits, or may: when its turn comes
 	check meter.Instant // if it waits: when it asks whether others gave tokens back; meter.Never: not before its turn
 	need  int64         // if it waits: for how many tokens
 }
@@ -20,10 +21,10 @@ type standing int8
 
 const (
 	outside  standing = iota // shares count
-	ignored                  // a request got no turn, as the store has no queue or the ask had other parts: shares count
+	ignored                  // a request got no turn, as the store has no queue: shares count
 	comes                    // the next request that lacks tokens enters
 	entering                 // an ask that enters is under way
-	unsure                   // such an ask had no response, so the process may have a turn
+	unsure                   // such an ask had no response, or there were tokens before the turn, so the store may count the process already
 	waits                    // the process has a turn
 )
 
@@ -42,9 +43,9 @@ func (m *Leased) queues(cost int64) bool {
 	case !m.competes() || m.budget.Kind == store.Calendar:
 		return false
 	case m.budget.Kind == store.Sliding:
-		return m.rate.N < mulSat(2*cost, m.rivals())
+		return m.rate.N < mulSat(2*cost, int64(m.latest.processes))
 	}
-	return m.rate.N <= mulSat(cost, m.rivals())
+	return m.rate.N <= mulSat(cost, int64(m.latest.processes))
 }
 
 // takeTurn changes an ask for a request of a cost by the place of the process.
@@ -53,7 +54,7 @@ func (m *Leased) takeTurn(p *store.Part, now meter.Instant, cost int64) {
 	switch {
 	case l.is == waits && now < min(l.at, m.again): // it reports something, or asks whether others gave tokens back
 		p.Need, p.Want, p.Ahead, l.check = 0, 0, 0, meter.Never
-	case p.Need > 0 && queues && (l.queues() || l.is == outside && m.latest.left < float64(p.Need)):
+	case p.Need > 0 && queues && l.is != ignored:
 		p.Want, p.Ahead = p.Need, 0
 	case !p.Whole: // else it is within the portion
 		m.limitToTurn(p, now)
@@ -67,38 +68,61 @@ func (m *Leased) takeTurn(p *store.Part, now meter.Instant, cost int64) {
 // turned records a response: whether the process has a turn, and when.
 func (m *Leased) turned(sent, now meter.Instant, asked *store.Part, p *store.LeasedPart) {
 	l := &m.place
-	switch {
+	switch lacks := p.Left < float64(l.need); {
 	case p.Tokens > 0:
-		if l.is == waits || asked.Queue && p.Left < float64(asked.Need) {
-			*l = place{is: comes}
-		} else {
-			*l = place{}
-		}
-		if m.queues(asked.Need) { // the next request enters immediately; where tokens are left or come in soon, other processes ask first
-			m.again = now
-			if soon := spreadOver + int64(2*m.trip); p.Left >= float64(asked.Need) || int64(p.Wait) < soon && m.budget.Kind == store.Sliding {
-				m.again += soon
-			}
-		}
-	case l.is == entering && p.Hold == 0 && p.Turn == 0:
-		*l = place{is: ignored}
-	case l.is == entering && p.Hold == 0 && p.Turn <= asked.Within:
-		*l = place{is: waits, need: asked.Need, check: meter.Never}
-		m.turnIn(sent, now, p.Turn)
-		per := int64(m.rate.Per)
-		if check := l.at - per/2 - int64(p.Turn)/2/per*per; check-now > int64(m.recheck()) {
-			l.check = check
-		}
+		m.served(now, asked, p)
 	case l.is == entering:
-		*l = place{is: comes}
-	case l.is != waits, p.Left < float64(l.need) && (asked.Need == 0 || now < l.at): // nothing changes
-	case asked.Need > 0 && p.Hold == 0 && int64(p.Wait) <= int64(m.rate.Per)/earlyPart: // the ask came too early
+		m.entered(sent, now, asked, p)
+	case l.is != waits, asked.Need > 0 && !lacks, asked.Need == 0 && lacks: // nothing changes: another budget lacks tokens, or this one still does
+	case !lacks: // others gave tokens back
+		l.is, m.again = unsure, now
+	case p.Hold == 0 && (l.lost || int64(p.Wait) <= int64(m.rate.Per)/earlyPart): // the ask came too early
 		m.turnIn(sent, now, p.Wait)
-	default: // others were faster, or gave tokens back
-		*l, m.again = place{is: comes}, now
+	default: // others were faster
+		*l, m.again = place{is: comes, lost: true}, now
 	}
 	if l.is == waits && now < l.at {
 		m.again = l.at
+	}
+}
+
+// served records a response with tokens.
+func (m *Leased) served(now meter.Instant, asked *store.Part, p *store.LeasedPart) {
+	l := &m.place
+	if l.is == waits || asked.Queue && p.Left < float64(asked.Need) {
+		*l = place{is: comes}
+	} else {
+		*l = place{}
+	}
+	if !m.queues(asked.Need) {
+		return
+	}
+	m.again = now // the next request enters immediately; where tokens are left or come in soon, other processes ask first
+	if soon := spreadOver + int64(2*m.trip); p.Left >= float64(asked.Need) || int64(p.Wait) < soon && m.budget.Kind == store.Sliding {
+		m.again += soon
+	}
+}
+
+// entered records the response to an ask that was to enter the queue.
+func (m *Leased) entered(sent, now meter.Instant, asked *store.Part, p *store.LeasedPart) {
+	l := &m.place
+	switch {
+	case p.Hold > 0, p.Turn > asked.Within:
+		*l = place{is: comes}
+		return
+	case p.Turn == 0:
+		*l = place{is: ignored}
+		return
+	}
+	before := l.at
+	*l = place{is: waits, need: asked.Need, check: meter.Never, lost: l.lost}
+	if m.turnIn(sent, now, p.Turn); before > now { // there were tokens before its turn, and it got none
+		l.at = min(l.at, before)
+		return
+	}
+	per := int64(m.rate.Per)
+	if check := l.at - per/2 - int64(p.Turn)/2/per*per; check-now > int64(m.recheck()) {
+		l.check = check
 	}
 }
 

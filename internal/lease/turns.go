@@ -34,8 +34,9 @@ const (
 // fair returns for how long shares and turns count: the period, or fairFor if that is shorter.
 func (m *Leased) fair() int64 { return min(int64(m.rate.Per), fairFor) }
 
-// count returns the number of processes, given the store's latest count. The store counts a process up to its latest ask, and those that
-// wait for tokens of a window ask when they come in: just before, the store counts too few. So the largest number counts while shares do.
+// count returns how many processes there are, given the store's latest count. The store counts those that asked lately, and those that wait for
+// tokens of a window ask when they come in, or in their turn: it counts too few just before, and the first processes to ask in a long window
+// would think that they are alone. So the largest number counts for some periods.
 func (m *Leased) count(now meter.Instant, processes int) int {
 	if m.promises() {
 		return processes
@@ -43,24 +44,17 @@ func (m *Leased) count(now meter.Instant, processes int) int {
 	if processes >= m.most || now-m.mostAt > mulSat(mostFor, int64(m.rate.Per)) {
 		m.most, m.mostAt = processes, now
 	}
-	if now-m.mostAt > m.fair() {
-		return processes
-	}
 	return m.most
 }
 
-// rivals returns how many processes there are in turns and shares: the largest number of the latest windows. The first processes to ask in a long
-// window would think that they are alone otherwise.
-func (m *Leased) rivals() int64 { return int64(max(m.latest.processes, m.most)) }
-
 // competes reports whether the budget is a window that other processes use as well.
 func (m *Leased) competes() bool {
-	return (m.budget.Kind == store.Sliding || m.fixed()) && m.rivals() > 1
+	return (m.budget.Kind == store.Sliding || m.fixed()) && m.latest.processes > 1
 }
 
 // share returns the even share of a process, in whole requests if it is more than one.
 func (m *Leased) share() int64 {
-	share := m.rate.N / max(1, m.rivals())
+	share := m.rate.N / int64(max(1, m.latest.processes))
 	if share > m.cost && m.cost > 0 {
 		share -= share % m.cost
 	}
@@ -68,7 +62,7 @@ func (m *Leased) share() int64 {
 }
 
 // shares returns the shares of all processes together. They are less than a window that cannot be divided evenly.
-func (m *Leased) shares() int64 { return min(m.rate.N, m.share()*max(1, m.rivals())) }
+func (m *Leased) shares() int64 { return min(m.rate.N, m.share()*int64(max(1, m.latest.processes))) }
 
 // inPeriod returns how many tokens were leased in the latest period, or in the window.
 func (m *Leased) inPeriod(now int64) (sum int64) {
@@ -105,7 +99,7 @@ func (m *Leased) allowed(now int64) (most int64, beyond bool) {
 	switch {
 	case m.promises():
 		return m.portion(now), false
-	case !m.competes(), m.place.queues():
+	case !m.competes(), m.place.is != ignored && m.queues(max(1, m.cost)):
 		return meter.MaxCount, false
 	}
 	mine := m.inPeriod(now)
@@ -121,7 +115,7 @@ func (m *Leased) allowed(now int64) (most int64, beyond bool) {
 // follows recent use leaves more to those that use more while others are idle. A process whose tokens do not last until the response takes
 // what it can get.
 func (m *Leased) portion(now meter.Instant) int64 {
-	ahead, processes := m.promised(), float64(m.rivals())
+	ahead, processes := m.promised(), float64(m.latest.processes)
 	if processes < 2 || ahead == 0 || m.dueAt(ahead)-int64(m.lead) < m.again {
 		return meter.MaxCount
 	}
@@ -205,14 +199,14 @@ func (m *Leased) keptFor(mine int64) int64 {
 	return max(0, min(max(others/4, least), m.shares()-m.share()-others))
 }
 
-// open sets when a Sliding window opened, from when on it is to be used evenly: when it was last seen with at most a share used, or
-// when tokens came in faster than evenly. What was used within a short time comes in again within as short a time. A share may be that
-// of one process, so more than two must come in.
+// open sets when a Sliding window opened, from when on it is to be used evenly: when it was last seen with at most a share used, which is not
+// that of this process, or when tokens came in faster than evenly. What was used within a short time comes in again within as short a time. A
+// share may be that of one process, so more than two must come in.
 func (m *Leased) open(sent, now int64, p *store.LeasedPart) {
 	share := float64(m.share())
 	came := p.Left + float64(p.Tokens) - m.latest.left
 	evenly := float64(m.rate.N) * float64(sent-m.latest.ends) / float64(m.fair())
-	if float64(m.rate.N)-p.Left <= share || came-evenly > 2*share {
+	if float64(m.rate.N)-p.Left <= share && m.inPeriod(now) < m.share() || came-evenly > 2*share {
 		m.opened = now
 	}
 }

@@ -144,6 +144,25 @@ func TestProcessThatNeedsLittleOfAWindowGetsIt(t *testing.T) {
 	}
 }
 
+// A process uses all of a window of few requests for each process, while the others that share it want nothing. It waits for ten seconds once in
+// each window.
+func TestAProcessUsesWhatOthersLeaveOfASmallWindow(t *testing.T) {
+	for _, kind := range []store.Kind{store.Sliding, store.Fixed} {
+		f := newFleet(1, window(kind, 10, time.Minute), 2, 0)
+		f.processes[0].callers = 8
+		f.at(second, func() {
+			f.processes[1].leaves, f.processes[1].callers = 1, 1
+			f.step(f.processes[1])
+		})
+		f.run(time.Minute)
+		f.reset()
+		f.run(7 * time.Minute)
+		t.Logf("%s: %d used, %d calls", kind, f.used, f.calls)
+		assert.EqualValues(t, 70, f.used, kind)
+		assert.Less(t, f.calls, 2*f.used, kind)
+	}
+}
+
 // A process whose turns are as long as a way to the store and back uses what others leave of a window before it ends.
 func TestTheLastTurnTakesTheRestOfAWindow(t *testing.T) {
 	f := newFleet(1, window(store.Fixed, 101, time.Second), 3, 0)
@@ -331,13 +350,13 @@ func TestTokensThatGoBackDoNotCountAsAShare(t *testing.T) {
 	}
 }
 
-func TestTheLargestCountOfAPeriodIsThatOfAWindow(t *testing.T) {
+func TestTheLargestCountOfFourPeriodsIsThatOfAWindow(t *testing.T) {
 	for _, kind := range []store.Kind{store.Sliding, store.Fixed} {
 		m := leasedOf(window(kind, 90, 5*time.Second))
 		assert.Equal(t, 15, m.count(now, 15))
-		assert.Equal(t, 15, m.count(now+5*second, 8))
-		assert.Equal(t, 8, m.count(now+5*second+1, 8))
-		assert.Equal(t, 9, m.count(now+5*second+2, 9))
+		assert.Equal(t, 15, m.count(now+20*second, 8))
+		assert.Equal(t, 8, m.count(now+20*second+1, 8))
+		assert.Equal(t, 9, m.count(now+20*second+2, 9))
 	}
 	m := leasedOf(bucket(90, 5*time.Second, 1))
 	assert.Equal(t, 15, m.count(now, 15))

@@ -24,7 +24,7 @@ func (m *Leased) AskAt(now meter.Instant, d Demand) meter.Instant {
 	switch {
 	case d.First > total:
 		again := m.againFor(d.First-total, now, d.Until)
-		at = min(at, again, m.recheckTurn(again))
+		at = min(at, again, m.recheckTurn(now, again))
 	case d.All > total: // the tokens of the first request are available or promised
 		at = min(at, max(m.againFor(d.Next-total, now, d.Until), m.dueAt(total-m.have)-int64(m.lead)))
 	case m.drawn > 0 && m.Low():
@@ -99,12 +99,12 @@ func (m *Leased) recheckFor(due meter.Instant) meter.Instant {
 
 // recheckTurn returns when a process that may have tokens of a window from an instant on asks whether others gave some back: once before its
 // turn, and otherwise as for tokens that are promised.
-func (m *Leased) recheckTurn(from meter.Instant) meter.Instant {
-	switch {
-	case m.promises():
+func (m *Leased) recheckTurn(now, from meter.Instant) meter.Instant {
+	switch l := &m.place; {
+	case m.promises(), l.is == waits && now-l.check > l.at-now: // another budget delayed it for too long
 		return meter.Never
-	case m.place.is == waits:
-		return m.place.check
+	case l.is == waits:
+		return l.check
 	}
 	return m.recheckFor(from)
 }

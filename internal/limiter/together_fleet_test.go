@@ -47,6 +47,17 @@ func TestAFleetUsesTheScarcestOfSeveralLimits(t *testing.T) {
 				tokenBucket(28, time.Second, withBurst(4), shared, named("a")), pace(106, time.Second, shared, named("b")),
 			}
 		}, 1, 16, 0, 25 * ms, 28, .95, 1, 1.1},
+		// A request got no turn, so all processes asked whenever a window had tokens: 13 and 12 calls for each request.
+		"two fixed windows of few requests": {func(shared ruleOption) []rule {
+			return []rule{
+				fixedWindow(20, 5*time.Second, shared, named("a")), fixedWindow(15, 5*time.Second, shared, named("b")),
+			}
+		}, 24, 2, 0, ms, 3, .99, .25, 3},
+		"two sliding windows of few requests": {func(shared ruleOption) []rule {
+			return []rule{
+				slidingWindow(4, time.Second, shared, named("a")), slidingWindow(15, 5*time.Second, shared, named("b")),
+			}
+		}, 24, 2, 0, ms, 3, .99, .25, 6},
 		// Processes without a slot reported to the store a moment after its response that they wanted none, so the others kept theirs. Some
 		// is unused while slots are on their way to the next process, and chance decides which that is.
 		"slots beside a bucket": {func(shared ruleOption) []rule {

@@ -20,6 +20,7 @@ local function decide(parts, first)
     refused = refused or s.wait > 0
     if parts[least].want == 0 or s.can * parts[least].want < states[least].can * p.want then least = i end
   end
+  if refused then enter(states, parts) end
   local some, wanted = states[least].can, parts[least].want
   for i = 1, #parts do
     local p, s, tokens = parts[i], states[i], 0
@@ -66,7 +67,7 @@ for i = 1, asks do
     end
     parts[k] = {
       budget = budget, need = need, due = due, want = want, ahead = ahead, ticks = ticks, since = since, replaces = what % 8 >= 4,
-      whole = what % 16 >= 8, queue = what % 32 >= 16 and count == 1, queued = what >= 32,
+      whole = what % 16 >= 8, queue = what % 32 >= 16, queued = what >= 32,
       differs = false, over = 0, turn = 0, owe = owe, hold = hold, held = held, holder = holder, back = back,
     }
   end

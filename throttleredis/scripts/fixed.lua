@@ -45,7 +45,7 @@ local function readFixed(key, p)
     begins, ends = s.at, s.ends
   end
   local came = s.n * max(1, floor((ends - ended) / s.per))
-  if ends > ended then s.waits = max(0, s.waits - (came - min(came, debt))) end
+  if ends > ended then leave(s, came - s.used) end -- they did not come for their tokens
   s.ends = ends
   if s.at < begins then
     s.debt = max(0, debt - (came - s.n))
@@ -53,15 +53,18 @@ local function readFixed(key, p)
   end
   for i = 1, #p.back, 16 do
     local tokens, leased = unpack('<dd', p.back, i)
-    if leased >= begins then s.used, s.waits = max(0, s.used - tokens), max(0, s.waits - tokens) end
+    if leased >= begins then s.used = max(0, s.used - tokens) end
   end
   local more = min(p.owe, mostDebt(s))
   if more > 0 then s.used, s.at = s.used + more, now end
   s.debt = b.windows and 0 or max(0, min(s.debt + more, s.used - s.n))
   s.wait = max(0, s.hold - now)
   if p.need > max(0, s.n - s.used) then s.wait = max(s.wait, s.ends - now + min(floor((s.debt + p.need - 1) / s.n) * s.per, YEAR)) end
-  if p.queue and not b.windows and s.wait > 0 and s.hold <= now then
-    enter(s, p, floor((ahead(s, p) + s.debt + p.need - 1) / s.n), s.ends - now)
+  if p.queue and not b.windows then
+    s.turn = function()
+      local missing = ahead(s, p) + p.need - (s.n - s.used)
+      return missing > 0 and min(floor((missing - 1) / s.n) * s.per, YEAR) + s.ends - now or 0
+    end
   end
   s.can = s.n - s.used
   s.there = s.can
@@ -72,11 +75,12 @@ local function writeFixed(key, s, p, tokens)
   local id, till = 0, 0
   if tokens > 0 then
     s.used, s.at = s.used + tokens, now
+    leave(s, tokens)
     id, till = now, s.ends - now
   end
   local state = pack(STATE, FORMAT, now, s.busy, s.before, s.hold, s.confirmed, s.tick, s.n, s.per, s.full, s.used, s.at, s.ends)
   if s.debt > 0 then state = state .. pack('<dd', s.waits, s.debt) elseif s.waits > 0 then state = state .. pack('<d', s.waits) end
-  local last = s.ends + min(ceil(s.debt / s.n) * s.per, YEAR)
+  local last = s.ends + come(s, s.debt + s.waits)
   call('SET', key, state, 'PX', max(1, ceil((max(last, s.hold) + LINGER - now) / 1000)))
   return respond(p, s, id, tokens, tokens, 0, till, s.n - s.used)
 end

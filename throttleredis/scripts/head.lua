@@ -83,11 +83,26 @@ local function mostDebt(s) return max(0, min(USED * s.n, 2 * MOST) - s.used) end
 -- Returns how many tokens an ask has to let others in the queue of a window have.
 local function ahead(s, p) return p.queued and max(0, s.waits - p.need) or s.waits end
 
--- Has an ask wait for its turn in the queue of a window, which is that many periods and a rest away, unless that is too long.
-local function enter(s, p, periods, rest)
-  p.turn = min(periods * p.budget.per, YEAR) + rest
-  if p.turn <= p.ticks and s.waits + p.need <= MOST and not p.queued then s.waits = s.waits + p.need end
+-- Has an ask wait for its turn in the queue in which that comes last, unless that is too late. All of its parts with a queue get this turn.
+local function enter(states, parts)
+  local last, turn = nil, 0
+  for i = 1, #parts do
+    if states[i].hold and states[i].hold > now then return end
+    if parts[i].queue and states[i].turn and states[i].turn() > turn then last, turn = i, states[i].turn() end
+  end
+  if not last then return end
+  local s, p = states[last], parts[last]
+  if turn <= p.ticks and s.waits + p.need <= MOST and not p.queued then s.waits = s.waits + p.need end
+  for i = 1, #parts do
+    if parts[i].queue then parts[i].turn = turn end
+  end
 end
+
+-- Records that some tokens are not waited for any more.
+local function leave(s, tokens) s.waits = max(0, s.waits - max(0, tokens)) end
+
+-- Returns how long it takes until a number of tokens of a window have come in, in whole periods.
+local function come(s, tokens) return min(ceil(tokens / s.n) * s.per, YEAR) end
 
 -- A response has these doubles: flags, processes, id, tokens, atOnce, left, and if one of them is not 0: next, until, wait, hold.
 -- The flags are 1 if these follow, plus 2 if another rule counts, whose tick, n and per follow, plus 4 if slots are over, whose number

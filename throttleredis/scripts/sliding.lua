@@ -104,13 +104,15 @@ local function readSliding(key, p)
   }
   local changed = govern(s, p) and (s.n ~= b.n or s.per ~= b.per)
   if changed then s.n, s.per = b.n, b.per end
-  local live = 1
+  local live, late, idle = 1, now - floor(s.per / 4), s.n - s.used
   while live < #s.log do
     local at, count = unpack('<dd', s.log, live)
     if at + s.per > now then break end
-    s.used, s.waits = s.used - count, max(0, s.waits - count)
+    s.used = s.used - count
+    if at + s.per <= late then idle = s.n - s.used end
     live = live + 16
   end
+  if seen <= late then leave(s, idle) end -- no process came for these tokens
   s.log = sub(s.log, live)
   if p.back ~= '' then
     local function backToLog(s, leased, tokens)
@@ -119,7 +121,7 @@ local function readSliding(key, p)
         local at, count = unpack('<dd', s.log, i)
         if at >= leased then
           tokens = min(tokens, count)
-          s.used, s.waits = s.used - tokens, max(0, s.waits - tokens)
+          s.used = s.used - tokens
           s.log = sub(s.log, 1, i - 1) .. pack('<dd', at, count - tokens) .. sub(s.log, i + 16)
           return
         end
@@ -133,10 +135,12 @@ local function readSliding(key, p)
   if p.owe > 0 or s.used < s.n or p.back ~= '' or changed then charge(s, p) end -- what is owed is paid at other instants
   s.wait = max(0, s.hold - now)
   if p.need > 0 then s.wait = max(s.wait, untilTokens(s, p.need - (s.n - s.used))) end
-  if p.queue and s.wait > 0 and s.hold <= now then
-    local missing, each = ahead(s, p) + p.need - (s.n - s.used), max(1, min(s.used, s.n))
-    local again = floor(max(0, missing - 1 - max(0, s.used - s.n)) / each) -- what is used when it comes in does so again after a period
-    enter(s, p, again, untilTokens(s, missing - again * each))
+  if p.queue then
+    s.turn = function()
+      local missing = ahead(s, p) + p.need - (s.n - s.used)
+      local again = floor(max(0, missing - 1 - max(0, s.used - s.n)) / s.n) -- what is used when it comes in does so again after a period
+      return min(again * s.per, YEAR) + untilTokens(s, missing - again * s.n)
+    end
   end
   s.can = s.n - s.used
   s.there = s.can
@@ -147,6 +151,7 @@ local function writeSliding(key, s, p, tokens)
   local id, till = 0, 0
   if tokens > 0 then
     addToLog(s, tokens)
+    leave(s, tokens)
     id, till = now, s.per
   end
   local last = now
