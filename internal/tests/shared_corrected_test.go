@@ -99,7 +99,7 @@ func TestACorrectedFleetUsesAsMuchAsOneProcess(t *testing.T) { // slow: fleets f
 		{"fixed window", window(throttle.FixedWindow), 1500},
 	} {
 		t.Run(fmt.Sprintf("%s, cost %d", f.name, f.truth), func(t *testing.T) {
-			assert.InDelta(t, min(1, f.used(t, 0)), f.used(t, 8), .02)
+			assert.InDelta(t, min(1, f.used(t, 0)), f.used(t, 8), .025) // .02 in the mean; one of 25 runs of a window of 20 has up to .024
 		})
 	}
 }
