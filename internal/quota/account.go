@@ -141,6 +141,9 @@ func (a *Account) Saved(now meter.Instant, name string) (c Figures, ok bool) {
 func (a *Account) Restore(now meter.Instant, c *Figures) {
 	q := a.quota(now, c.Name)
 	q.report(now, &Report{Sent: now, Number: a.sent, Kind: Done}, c)
+	if !c.Counted && q.empty() { // what requests cost is yet to be learned
+		q.held = min(c.Reset, meter.AddInstant(now, longestHold))
+	}
 	a.adopt(now)
 }
 

@@ -447,6 +447,15 @@ func TestWhatRequestsCostInAnotherUnitIsLearned(t *testing.T) {
 	require.EqualValues(t, 190, only(t, a).left)
 }
 
+// After a restart it is not known what requests cost, but that nothing is left.
+func TestAnEmptyQuotaOfAnotherUnitIsRestored(t *testing.T) {
+	for _, left := range []int64{0, 1} {
+		a, g, _ := newFamilies()
+		a.Restore(0, &Figures{Name: Unnamed, Unit: "tokens", Limit: 1000, Left: left, Reset: 60 * second})
+		requireReady(t, g, second, map[int64]meter.Instant{0: 60 * second, 1: second}[left])
+	}
+}
+
 // A client with limits of its own is right about what requests cost, until it is refused.
 func TestOwnLimitsAreTrustedAboutAnotherUnit(t *testing.T) {
 	for _, refused := range []bool{false, true} {
