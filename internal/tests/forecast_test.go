@@ -228,7 +228,7 @@ func TestForecastForASharedLimit(t *testing.T) {
 						require.True(t, f.Least)
 						got := tenthsOf(enqueueAll(t, l, throttle.Ask{}, 100), time.Now())
 						for i, at := range got {
-							require.LessOrEqual(t, f.Tenths[i], at, "%d", i)
+							require.LessOrEqual(t, f.Tenths[i], at+time.Microsecond, "%d", i) // in which stores count
 						}
 						if used > 0 {
 							require.InDelta(t, int64(got[9]), int64(f.Done()), 1.1e9, "a window at most")
