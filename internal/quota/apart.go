@@ -372,11 +372,20 @@ func (a *Account) contradicts(figures []Figures, g *Gate) bool {
 	return others
 }
 
+// count returns what is left of the first quota that is reported, if it counts requests: a count in another unit shows nothing of which of
+// them are counted together.
+func (r *Reading) count() int64 {
+	if c := &r.figures[0]; c.Counted {
+		return c.Left
+	}
+	return 0
+}
+
 // differs takes a response, and reports whether something that differs between requests of the gate decides what they are counted under, as
 // far as is known.
 func (g *Gate) differs(rep *Report, reported uint64, now meter.Instant) bool {
 	n := g.own.before(rep.Number)
-	h := counting{report: int64(reported), left: rep.figures[0].Left, n: n}
+	h := counting{report: int64(reported), left: rep.count(), n: n}
 	before := counting{report: int64(g.report), left: g.left, n: g.newest}
 	odd := g.report != 0 && !h.fits(&before, 2+g.inFlight) && (h.report != before.report || !g.Account.ended(rep))
 	of := ofCounts
@@ -504,7 +513,7 @@ func (s *Server) refine(family uint64, trait int) bool {
 // notes keeps what a response reports.
 func (g *Gate) notes(rep *Report, reported uint64) {
 	if n := g.own.before(rep.Number); n > g.newest || g.report == 0 {
-		g.left, g.newest = rep.figures[0].Left, n
+		g.left, g.newest = rep.count(), n
 	}
 	g.report = reported
 }
@@ -588,7 +597,7 @@ func (q *quota) fits(c *Figures, now meter.Instant) bool {
 	if q.reset < meter.Never && c.Reset < meter.Never && abs(q.reset-c.Reset) > 2*rounding {
 		return false
 	}
-	return abs(c.Left-q.left) <= 1+q.inFlight+q.sent-q.newest.n
+	return !c.Counted || abs(c.Left-q.left) <= 1+q.inFlight+q.sent-q.newest.n
 }
 
 // split returns a new account for a gate; its own, if there are too many that matter.

@@ -433,3 +433,19 @@ func TestAnAccountDecidesAboutItsPart(t *testing.T) {
 		require.Equal(t, parts, g.Account.pace.rate > 0)
 	}
 }
+
+// What is left of tokens falls by more than a request for each, which shows nothing of what else is counted together.
+func TestACountInAnotherUnitBeginsNoTrial(t *testing.T) {
+	for _, counted := range []bool{false, true} {
+		r := NewRegistry(10, 1)
+		k := at("h", 1)
+		g := r.Gate(k, 0)
+		for i := range int64(8) {
+			now := i * second
+			c := Figures{Name: "tokens", Limit: 100_000, Left: 100_000 - 2000*i, Reset: 60 * second, Counted: counted}
+			rep := &Report{Reading: Reading{Hints: &Hints{}, figures: []Figures{c}}, Sent: now, Number: g.Take(now, now, 1, false), Accepted: true, Done: true, Traits: hashes{uint64(i%2) + 1}}
+			r.Apply(g, rep, now)
+		}
+		require.Equal(t, counted, g.trial != nil)
+	}
+}
