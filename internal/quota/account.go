@@ -250,7 +250,7 @@ func (a *Account) drop(q *quota) {
 
 // stops reports whether what the server reported stops requests: a hold, a final refusal or an empty quota.
 func (a *Account) stops(now meter.Instant) bool {
-	return a.Until() > now || a.final != nil || a.units.stop(now) || slices.ContainsFunc(a.quotas, func(q *quota) bool { return q.stops(now) })
+	return a.Until() > now || a.final != nil || a.units.stops(now) || slices.ContainsFunc(a.quotas, func(q *quota) bool { return q.stops(now) })
 }
 
 // worth returns which of these kinds the account is of.

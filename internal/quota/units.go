@@ -45,8 +45,8 @@ func (g *Gate) stopsBy() bool {
 	return g.spends && u != nil && u.Reports() && (u.refused || !g.Account.own.trusted())
 }
 
-// stop reports whether units stop a request.
-func (u *units) stop(now meter.Instant) bool {
+// stops reports whether units stop a request.
+func (u *units) stops(now meter.Instant) bool {
 	return u != nil && u.Reports() && u.Ready(now, 0, 1) > now
 }
 
