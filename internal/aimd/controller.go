@@ -90,10 +90,9 @@ const (
 
 // A ticket identifies a request when its response arrives.
 type ticket struct {
-	seq   uint64
-	at    instant
-	cost  float64
-	probe bool
+	seq  uint64
+	at   instant
+	cost float64
 }
 
 // newController returns the controller of a new key. The configuration must be valid.
@@ -128,7 +127,7 @@ func (c *controller) burst() float64 { return max(1, 0.05*c.current) }
 // response that has not arrived.
 func (c *controller) gate(now instant) instant {
 	switch {
-	case c.silence.on && c.silence.probing:
+	case c.silence.on && c.silence.probe > 0:
 		return never
 	case c.silence.on:
 		return c.silence.probeAt
@@ -176,8 +175,10 @@ func (c *controller) send(now instant, cost int64) ticket {
 	if c.firstSeq <= c.cutSeq {
 		c.firstSeq = c.seq
 	}
-	t := ticket{seq: c.seq, at: now, cost: max(1, float64(cost)), probe: c.silence.on}
-	c.silence.probing = c.silence.probing || t.probe
+	t := ticket{seq: c.seq, at: now, cost: max(1, float64(cost))}
+	if s := &c.silence; s.on && s.probe == 0 {
+		s.probe = c.seq
+	}
 	c.cost += (t.cost - c.cost) / float64(min(c.seq, 64))
 	c.used.Add(now, t.cost, c.tau())
 	return t
@@ -212,7 +213,7 @@ func (c *controller) result(now instant, t ticket, o Outcome, latency, retryAfte
 
 func (c *controller) ignore(now instant, t ticket) {
 	c.used.Remove(now, t.at, t.cost, c.tau())
-	if t.probe && c.silence.on {
+	if c.probed(t) {
 		c.probeAgain(now, t.at)
 	}
 }
@@ -232,7 +233,7 @@ func (c *controller) succeeded(now instant, t ticket) {
 	}
 	c.given += t.cost
 	c.accepted.Add(now, t.cost, latelyOver)
-	if t.probe && c.silence.on {
+	if c.probed(t) {
 		c.endSilence(now)
 	}
 }
@@ -251,7 +252,7 @@ func (c *controller) failed(now instant, t ticket, o Outcome, retryAfter int64) 
 	}
 	switch {
 	case c.silence.on:
-		if t.probe {
+		if c.probed(t) {
 			c.probeFailed(now, t, o)
 		}
 	case c.dead(now, o):

@@ -14,7 +14,7 @@ type silence struct {
 	again     bool // there was another before: a silence that recurs may be the rest of a window, whatever its refusals look like
 	probeAt   instant
 	gap       int64   // between probes
-	probing   bool    // one is in flight
+	probe     uint64  // the number of the one that is in flight; 0: none is
 	throttled bool    // the server refuses; otherwise it is down
 	resume    float64 // share of the rate to resume with
 	okSince   int     // successes since the last silence
@@ -36,6 +36,9 @@ func (c *controller) dead(now instant, o Outcome) bool {
 	usual := math.Floor(2 * c.failures.usual * float64(c.seq-c.rowSeq)) // they may be quicker than successes
 	return c.row >= rowOfDead+usual || c.row >= rowIfDear && o == Throttled && c.dear(now)
 }
+
+// probed reports whether a request is the probe of a silence.
+func (c *controller) probed(t ticket) bool { return c.silence.on && t.seq == c.silence.probe }
 
 func (c *controller) beginSilence(now instant, o Outcome) {
 	s := &c.silence
@@ -75,7 +78,7 @@ func (c *controller) probeFailed(now instant, t ticket, o Outcome) {
 // probeAgain sets the instant of the next probe, a gap after the last, part of which has passed if the server hangs. The gap
 // is a little random, so that many clients do not probe together.
 func (c *controller) probeAgain(now, last instant) {
-	c.silence.probing = false
+	c.silence.probe = 0
 	c.silence.probeAt = max(now, c.backoff.Until(last+int64(float64(c.silence.gap)*(1+0.2*c.dice.Chance())), 1))
 }
 
@@ -102,7 +105,7 @@ func (c *controller) endSilence(now instant) {
 	if s.throttled {
 		c.tollOf(4 * dark)
 	}
-	s.okSince, s.probing, s.again = 0, false, true
+	s.okSince, s.probe, s.again = 0, 0, true
 	c.row, c.worked, c.workedFrom, c.paused = 0, 0, now, now-s.from
 	c.used = meter.MeanRate{At: now}
 }
