@@ -12,7 +12,8 @@ type played struct {
 	until  meter.Instant // a hold
 	shut   bool          // no request is sent any more, as far as is known
 	asks   bool          // the next request finds out what the server allows after a hold
-	pace   pace
+	even   evenly
+	rate   meter.Meter   // nil: none is learned
 	last   meter.Instant // when the last request was sent
 	quotas []playedQuota
 }
@@ -33,15 +34,17 @@ type playedQuota struct {
 // Play implements [meter.Player].
 func (g *Gate) Play(now meter.Instant) (m meter.Meter, known bool) {
 	a := g.Account
-	p := &played{until: a.Until(), shut: a.final != nil, pace: a.pace, last: a.backoff.Last()}
-	p.pace.fed = meter.Never // all requests are accepted
+	p := &played{until: a.Until(), shut: a.final != nil, even: a.even, last: a.backoff.Last()}
+	if known = true; a.rate != nil {
+		p.rate, known = a.rate.Play(now)
+	}
 	for _, q := range g.quotas {
 		if x, stops := q.play(now); stops {
 			p.quotas = append(p.quotas, x)
 		}
 	}
 	p.asks = len(p.quotas) == 0 && p.until > now
-	return p, true
+	return p, known
 }
 
 // play returns what Play copies, and reports whether it stops requests.
@@ -128,9 +131,9 @@ func (p *played) Ready(from meter.Instant, ahead, cost int64) meter.Instant {
 	if p.shut {
 		return meter.Never
 	}
-	at := max(from, p.until)
-	if !p.pace.over(at) {
-		at = max(at, p.pace.next)
+	at := max(from, p.until, p.even.next)
+	if p.rate != nil {
+		at = p.rate.Ready(at, 0, 1)
 	}
 	for i := range p.quotas {
 		at = p.quotas[i].ready(at, p.last, meter.AddCount(ahead, cost))
@@ -143,7 +146,10 @@ func (p *played) Ready(from meter.Instant, ahead, cost int64) meter.Instant {
 
 // Take implements [meter.Meter].
 func (p *played) Take(due, now meter.Instant, cost int64, _ bool) int64 {
-	p.pace.take(due, p.last)
+	p.even.take(due)
+	if p.rate != nil {
+		p.rate.Take(due, now, 1, true)
+	}
 	for i := range p.quotas {
 		p.quotas[i].take(due)
 	}

@@ -1,6 +1,9 @@
 package quota
 
-import "github.com/httpthrottle/throttle/internal/meter"
+import (
+	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/meter"
+)
 
 // A refusal is one of a request because of a limit, which waiting ends.
 type refusal struct {
@@ -55,7 +58,9 @@ func (w Why) String() string {
 // A standing is what a refusal changes of an account, except for quotas.
 type standing struct {
 	barrier barrier
-	pace    pace
-	row     row
 	host    barrier // of the server
+	asking  bool
+	even    evenly
+	rate    *aimd.Meter
+	shown   *shown
 }

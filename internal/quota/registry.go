@@ -201,6 +201,9 @@ func (r *Registry) ApplyUngated(key *Key, rep *Report, unseen Unseen, now meter.
 	if rep.Hints.After == nil {
 		g.Sent()
 		a.backoff.Sent(rep.Sent, false)
+		if a.rate != nil {
+			a.rate.Sent()
+		}
 	}
 	if unseen.Before != (record.Record{}) {
 		a.lately = unseen.Before.Without(float64(unseen.Since + 1)) // their responses have not come

@@ -1,0 +1,79 @@
+package aimd
+
+import (
+	"fmt"
+	"github.com/httpthrottle/throttle/internal/meter"
+	"unsafe"
+
+	"github.com/httpthrottle/throttle/internal/record"
+	"github.com/httpthrottle/throttle/internal/server"
+)
+
+const lateFew = 4.0 // per second, where it is not known which rate was accepted
+
+// A Start is what is known of an account whose rate begins to be learned when a request is refused.
+type Start struct {
+	Sent     instant    // when that request was sent
+	Given    record.Sum // what was accepted lately
+	Number   int64      // of the last request
+	InFlight int64
+	Backoff  server.Backoff
+}
+
+// Late returns the meter of an account that has sent requests without one. Its rate is that which was accepted lately. What was accepted in less
+// than a second is a burst, and no rate, so there it begins low.
+func Late(now instant, s *Start, seed uint64) *Meter {
+	rate, known := s.Given.Rate(s.Sent), s.Given.N > 0 && s.Sent-s.Given.From >= second
+	if !known {
+		rate = max(lateFew, s.Given.Rate(now))
+	}
+	m := New(now, Config{Initial: rate}, seed)
+	m.Number(s.Number)
+	c := &m.control
+	c.off.inFlight = true // nothing but refusals counts
+	c.inFlight, c.rowFrom, c.backoff = int(s.InFlight), uint64(s.Number), s.Backoff
+	c.used.Value = rate
+	if s.Given.N > 0 {
+		c.workedFrom, c.givenFrom, c.okAt = s.Given.From, s.Given.From, s.Sent
+		c.worked, c.given = s.Given.N, s.Given.N
+		c.accepted = meter.MeanRate{Value: rate, At: now}
+	}
+	m.bare.Given = s.Given.N > 0
+	m.Drain(now)
+	return m
+}
+
+// Number has requests numbered from the one after that of a number, unless they are already.
+func (m *Meter) Number(n int64) {
+	m.bucket.Number(n)
+	m.control.seq = uint64(m.bucket.LastTake())
+}
+
+// Sent counts a request that was sent before there was a meter.
+func (m *Meter) Sent() { m.control.inFlight++ }
+
+// Left takes that requests are not the account's any more. One of them may have been the probe of a silence.
+func (m *Meter) Left(now instant, n int64) {
+	c := &m.control
+	if c.inFlight -= int(n); n > 0 && c.silence.on && c.silence.probe > 0 {
+		c.probeAgain(now, now)
+	}
+}
+
+// Drain takes what the bucket has.
+func (m *Meter) Drain(now instant) { m.bucket.Begin(now, 0) }
+
+// Size returns how many bytes the meter takes.
+func (m *Meter) Size() int { return int(unsafe.Sizeof(*m)) }
+
+// Given reports whether the server has accepted requests.
+func (m *Meter) Given() bool { return m.bare.Given }
+
+// Gap returns the time between two requests.
+func (m *Meter) Gap() int64 { return nanos(m.control.cost / m.control.current) }
+
+// DebugString is temporary.
+func (m *Meter) DebugString(now instant) string {
+	c := &m.control
+	return fmt.Sprintf("cur %.2f ceil %.2f sil %v probeAt %.3f gap %.3f resume %.2f worked %.1f from %.2f given %.1f from %.2f used %.2f held %.2f toll %.2f why %v row %.1f", c.current, c.ceiling, c.silence.on, seconds(c.silence.probeAt), seconds(c.silence.gap), c.silence.resume, c.worked, seconds(c.workedFrom), c.given, seconds(c.givenFrom), c.used.Of(now, c.tau()), seconds(c.heldUntil), c.toll, c.why, c.row)
+}

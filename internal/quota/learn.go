@@ -1,0 +1,169 @@
+package quota
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/server"
+)
+
+const rateOver = 10 * second // over which a rate was accepted lately
+
+// Shown is what refusals have shown of a server, besides its rate.
+type shown struct {
+	chance server.Chance
+	spell  spell
+}
+
+// known returns what refusals have shown, and makes it if there was none.
+func (a *Account) known() *shown {
+	if a.shown == nil {
+		a.shown = new(shown)
+	}
+	return a.shown
+}
+
+// byChance reports whether refusals are by chance, as far as is known.
+func (a *Account) byChance() bool { return a.shown != nil && a.shown.chance.On() }
+
+// learn takes what a response shows of the rate. It is learned from the first refusal on that nothing explains which the server has reported;
+// that of a client with limits of its own from the first one of a request that was sent evenly.
+func (a *Account) learn(g *Gate, rep *Report, now meter.Instant) {
+	o, after := rep.outcome(), rep.Hints != nil && rep.Hints.After != nil
+	switch {
+	case after && (o != aimd.Throttled || rep.Hints.After.kind.Refused()):
+		return // the headers have shown it
+	case a.rate == nil && o != aimd.Throttled:
+		return
+	case o == aimd.Throttled && a.own.trusted():
+		even := a.even.includes(rep.Sent)
+		a.even.begin(max(now, a.Until()), a.backoff.Last())
+		if a.rate == nil && !even {
+			return
+		}
+	}
+	if a.rate == nil {
+		a.rate = a.late(now, rep)
+	}
+	m := a.rate
+	switch rep.Chance {
+	case server.IsChance:
+		m.Unlearn(now)
+	case server.IsNone:
+		m.Relearn(now)
+	}
+	number := max(1, rep.Number) // of one that was sent before there was an account it is less
+	if wait := time.Duration(a.backoff.Asked(int64(rep.Wait))); after {
+		m.Belied(now, number, rep.Sent, 1, wait)
+	} else {
+		m.Answered(now, number, rep.Sent, 1, o, wait)
+	}
+	if rep.Chance == server.IsTried {
+		m.Trial(now)
+	}
+	if os.Getenv("TRACE") != "" {
+		fmt.Printf("LEARN %.3f #%d o=%d %s\n", float64(now)/1e9, number, o, m.DebugString(now))
+	}
+	if o == aimd.OK {
+		m.Room(now, g.Room(now))
+	}
+}
+
+// late returns the meter of an account of which a request was refused.
+func (a *Account) late(now meter.Instant, rep *Report) *aimd.Meter {
+	n := int64(0)
+	for _, g := range a.gates {
+		n += g.inFlight
+	}
+	if rep.Hints.After == nil {
+		n++ // it was in flight until now
+	}
+	return aimd.Late(now, &aimd.Start{
+		Sent: rep.Sent, Given: a.lately.Over(rateOver), Number: max(1, a.sent), InFlight: n, Backoff: a.backoff,
+	}, a.dice.Uint64())
+}
+
+// outcome returns what a response says of the rate that is learned.
+func (r *Report) outcome() aimd.Outcome {
+	switch {
+	case r.Kind == Done:
+		return aimd.OK
+	case r.Kind == Declined:
+		return aimd.ClientError
+	case r.Kind != Refused, r.Own.Adaptive, r.Own.Slots && r.Wait == 0: // a limit that learns decides
+		return aimd.Ignore
+	}
+	return aimd.Throttled
+}
+
+// learned returns the rate that is learned, and why it is as it is.
+func (a *Account) learned(now meter.Instant) (rate float64, why Why) {
+	ceiling, _, mode := a.rate.Bounds(now)
+	rate = a.rate.PerSecond(now)
+	switch {
+	case mode == "silence":
+		return rate, Asking
+	case now < a.even.until && rate >= a.even.most:
+		return a.even.most, OwnLimit
+	case ceiling > 0:
+		return rate, Between
+	case !a.rate.Given():
+		return rate, Finding
+	}
+	return rate, AsBefore
+}
+
+// unlearn forgets what refusals have shown of the rate.
+func (a *Account) unlearn() { a.rate, a.even = nil, evenly{most: a.even.most} }
+
+// ready returns when the rate allows a request; sure is false if that depends on a response.
+func (a *Account) ready(from meter.Instant) (at meter.Instant, sure bool) {
+	if a.rate == nil {
+		return from, true
+	}
+	if at = a.rate.Ready(from, 0, 1); at == meter.Never {
+		return from, false
+	}
+	return at, true
+}
+
+// spacing returns the time that is left between two requests; 0: none is.
+func (a *Account) spacing() int64 {
+	if a.rate == nil {
+		return 0
+	}
+	return a.rate.Gap()
+}
+
+// copied returns what stays as it is when this changes.
+func (s *shown) copied() *shown {
+	if s == nil {
+		return nil
+	}
+	own := *s
+	return &own
+}
+
+// number numbers a request that is sent.
+func (a *Account) number(due, now meter.Instant, waited bool) {
+	if a.rate == nil {
+		a.sent++
+		return
+	}
+	a.sent = a.rate.Take(due, now, 1, waited)
+}
+
+// moves takes that a gate moves to another account, with the requests in flight.
+func (a *Account) moves(to *Account, g *Gate, now meter.Instant) {
+	to.sent = max(to.sent, a.sent)
+	if a.rate != nil {
+		a.rate.Left(now, g.inFlight)
+	}
+	if to.rate != nil {
+		to.rate.Left(now, -g.inFlight)
+		to.rate.Number(to.sent)
+	}
+}
