@@ -244,7 +244,7 @@ func (c *controller) failed(now instant, t ticket, o Outcome, retryAfter int64) 
 	if o != Throttled || c.off.pause {
 		retryAfter = 0
 	}
-	if news || retryAfter <= 0 && t.seq > c.rowFrom {
+	if retryAfter <= 0 && (news || t.seq > c.rowFrom) { // else the server says itself until when
 		if c.row == 0 {
 			c.rowSeq = t.seq
 		}
@@ -379,7 +379,7 @@ func (c *controller) climb(now instant, s float64) {
 		c.set(CauseGrowth, c.current*math.Exp2(s/max(0.25, 2*c.latency.smooth, 4*c.cost/c.current)))
 		return
 	case c.ceiling == 0:
-		c.set(CauseGrowth, c.current*math.Exp2(s*1e9/c.tau()))
+		c.set(CauseGrowth, c.current*math.Exp2(s/max(1, c.latency.smooth, lateFew*c.cost/c.current)))
 		return
 	}
 	n := c.requests(c.current)

@@ -11,36 +11,50 @@ import (
 
 const lateFew = 4.0 // per second, where it is not known which rate was accepted
 
-// A Start is what is known of an account whose rate begins to be learned when a request is refused.
+// A Start is what is known of an account whose rate begins to be learned because a request was refused.
 type Start struct {
 	Sent     instant    // when that request was sent
+	Wait     int64      // for which the refusal asked; 0: it did not
 	Given    record.Sum // what was accepted lately
 	Number   int64      // of the last request
 	InFlight int64
 	Backoff  server.Backoff
 }
 
-// Late returns the meter of an account that has sent requests without one. Its rate is that which was accepted lately. What was accepted in less
-// than a second is a burst, and no rate, so there it begins low.
+// Late returns the meter of an account that has sent requests without one, until one was refused. The next one is sent now. The rate is that
+// which was accepted lately. What was accepted in less than a second is a burst, and no rate, so there it begins low. If the next request is
+// refused, too, the server is closed.
 func Late(now instant, s *Start, seed uint64) *Meter {
-	rate, known := s.Given.Rate(s.Sent), s.Given.N > 0 && s.Sent-s.Given.From >= second
-	if !known {
+	rate := s.Given.Rate(s.Sent)
+	if s.Given.N == 0 || s.Sent-s.Given.From < second {
 		rate = max(lateFew, s.Given.Rate(now))
 	}
 	m := New(now, Config{Initial: rate}, seed)
 	m.Number(s.Number)
 	c := &m.control
 	c.off.inFlight = true // nothing but refusals counts
-	c.inFlight, c.rowFrom, c.backoff = int(s.InFlight), uint64(s.Number), s.Backoff
-	c.used.Value = rate
+	c.inFlight, c.backoff = int(s.InFlight), s.Backoff
+	c.cutSeq, c.rowFrom, c.row = c.seq, c.seq, rowOfDead-1
+	c.used.Value, c.spared, c.asked = rate, true, s.Wait > 0
 	if s.Given.N > 0 {
 		c.workedFrom, c.givenFrom, c.okAt = s.Given.From, s.Given.From, s.Sent
 		c.worked, c.given = s.Given.N, s.Given.N
 		c.accepted = meter.MeanRate{Value: rate, At: now}
+		m.bare.Given = true
 	}
-	m.bare.Given = s.Given.N > 0
-	m.Drain(now)
+	if s.Wait > 0 {
+		c.cycled(now)
+		c.pause(now-s.Wait, s.Wait)
+	}
+	m.begins = true
 	return m
+}
+
+// Idle reports whether the rate bounds nothing: none was refused, as far as is known, and what is sent is less than half of it.
+func (m *Meter) Idle(now instant) bool {
+	c := &m.control
+	c.grow(now)
+	return c.ceiling == 0 && c.row == 0 && !c.silence.on && now >= c.pausedUntil && !c.inUse(now)
 }
 
 // Number has requests numbered from the one after that of a number, unless they are already.
@@ -60,9 +74,6 @@ func (m *Meter) Left(now instant, n int64) {
 	}
 }
 
-// Drain takes what the bucket has.
-func (m *Meter) Drain(now instant) { m.bucket.Begin(now, 0) }
-
 // Size returns how many bytes the meter takes.
 func (m *Meter) Size() int { return int(unsafe.Sizeof(*m)) }
 
@@ -77,3 +88,6 @@ func (m *Meter) DebugString(now instant) string {
 	c := &m.control
 	return fmt.Sprintf("cur %.2f ceil %.2f sil %v probeAt %.3f gap %.3f resume %.2f worked %.1f from %.2f given %.1f from %.2f used %.2f held %.2f toll %.2f why %v row %.1f", c.current, c.ceiling, c.silence.on, seconds(c.silence.probeAt), seconds(c.silence.gap), c.silence.resume, c.worked, seconds(c.workedFrom), c.given, seconds(c.givenFrom), c.used.Of(now, c.tau()), seconds(c.heldUntil), c.toll, c.why, c.row)
 }
+
+// Silent reports whether only probes are sent.
+func (m *Meter) Silent() bool { return m.control.silence.on }

@@ -44,7 +44,8 @@ type Account struct {
 	last    LastRefusal
 	own     Own // what limited the request of the last response besides the server
 	even    evenly
-	rate    *aimd.Meter   // that is learned; nil: no refusal was one of it
+	rate    *aimd.Meter // that is learned; nil: no refusal was one of it
+	first   first
 	shown   *shown        // nil: no request was refused
 	lately  record.Record // of requests that were accepted
 	backoff server.Backoff

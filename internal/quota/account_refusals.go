@@ -123,7 +123,7 @@ func (a *Account) doubt(now meter.Instant, rep *Report) func(now meter.Instant, 
 	if a.rate != nil {
 		learned = a.rate.Doubt(now, rep.Number, sent, 1)
 	}
-	end := a.doubts.Open(now, standing{a.barrier, a.server.barrier, a.asking, a.even, a.rate, a.shown.copied()})
+	end := a.doubts.Open(now, standing{a.barrier, a.server.barrier, a.asking, a.even, a.rate, a.first, a.shown.copied()})
 	return func(now meter.Instant, as aimd.Outcome) bool {
 		learned(now, as)
 		was := end(now, as != 0)
@@ -133,7 +133,7 @@ func (a *Account) doubt(now meter.Instant, rep *Report) func(now meter.Instant, 
 		if a.server.set == a.set { // no other account has held the server since
 			a.server.barrier = was.host
 		}
-		a.barrier, a.asking, a.even, a.shown = was.barrier, was.asking, was.even, was.shown
+		a.barrier, a.asking, a.even, a.first, a.shown = was.barrier, was.asking, was.even, was.first, was.shown
 		if was.rate == nil {
 			a.rate = nil
 		}

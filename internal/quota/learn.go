@@ -29,16 +29,22 @@ func (a *Account) known() *shown {
 // byChance reports whether refusals are by chance, as far as is known.
 func (a *Account) byChance() bool { return a.shown != nil && a.shown.chance.On() }
 
-// learn takes what a response shows of the rate. It is learned from the first refusal on that nothing explains which the server has reported;
-// that of a client with limits of its own from the first one of a request that was sent evenly.
+// A first is the first refusal of a rate that is to be learned.
+type first struct {
+	known bool
+	sent  meter.Instant // when the request was sent
+	wait  int64         // for which it asked; 0: it did not
+}
+
+// learn takes what a response shows of the rate. It is learned from the next request on after the first refusal that nothing explains which
+// the server has reported; that of a client with limits of its own after the first one of a request that was sent evenly.
 func (a *Account) learn(g *Gate, rep *Report, now meter.Instant) {
 	o, after := rep.outcome(), rep.Hints != nil && rep.Hints.After != nil
-	switch {
-	case after && (o != aimd.Throttled || rep.Hints.After.kind.Refused()):
-		return // the headers have shown it
-	case a.rate == nil && o != aimd.Throttled:
+	if after && (o != aimd.Throttled || rep.Hints.After.kind.Refused()) { // the headers have shown it
 		return
-	case o == aimd.Throttled && a.own.trusted():
+	}
+	wait := a.backoff.Asked(int64(rep.Wait))
+	if o == aimd.Throttled && a.own.trusted() {
 		even := a.even.includes(rep.Sent)
 		a.even.begin(max(now, a.Until()), a.backoff.Last())
 		if a.rate == nil && !even {
@@ -46,9 +52,19 @@ func (a *Account) learn(g *Gate, rep *Report, now meter.Instant) {
 		}
 	}
 	if a.rate == nil {
-		a.rate = a.late(now, rep)
+		if o == aimd.Throttled && !a.first.known {
+			a.first = first{true, rep.Sent, wait}
+			if wait == 0 {
+				a.Hold(now, a.few(now))
+			}
+		}
+		a.first.wait = max(a.first.wait, wait)
+		return
 	}
 	m := a.rate
+	if o == aimd.Throttled && rep.Hints.Bare == Unavailable && m.Silent() {
+		o = aimd.Unavailable // it may be down
+	}
 	switch rep.Chance {
 	case server.IsChance:
 		m.Unlearn(now)
@@ -56,10 +72,10 @@ func (a *Account) learn(g *Gate, rep *Report, now meter.Instant) {
 		m.Relearn(now)
 	}
 	number := max(1, rep.Number) // of one that was sent before there was an account it is less
-	if wait := time.Duration(a.backoff.Asked(int64(rep.Wait))); after {
-		m.Belied(now, number, rep.Sent, 1, wait)
+	if after {
+		m.Belied(now, number, rep.Sent, 1, time.Duration(wait))
 	} else {
-		m.Answered(now, number, rep.Sent, 1, o, wait)
+		m.Answered(now, number, rep.Sent, 1, o, time.Duration(wait))
 	}
 	if rep.Chance == server.IsTried {
 		m.Trial(now)
@@ -72,17 +88,19 @@ func (a *Account) learn(g *Gate, rep *Report, now meter.Instant) {
 	}
 }
 
+// few returns how long eight requests take at the rate that was accepted: for that, the first refusal stops requests that asks for no wait.
+func (a *Account) few(now meter.Instant) int64 {
+	return max(int64(min(8e9/a.lately.Over(rateOver).Rate(now), float64(second))), second/8)
+}
+
 // late returns the meter of an account of which a request was refused.
-func (a *Account) late(now meter.Instant, rep *Report) *aimd.Meter {
+func (a *Account) late(now meter.Instant) *aimd.Meter {
 	n := int64(0)
 	for _, g := range a.gates {
 		n += g.inFlight
 	}
-	if rep.Hints.After == nil {
-		n++ // it was in flight until now
-	}
 	return aimd.Late(now, &aimd.Start{
-		Sent: rep.Sent, Given: a.lately.Over(rateOver), Number: max(1, a.sent), InFlight: n, Backoff: a.backoff,
+		Sent: a.first.sent, Wait: a.first.wait, Given: a.lately.Over(rateOver), Number: max(1, a.sent), InFlight: n, Backoff: a.backoff,
 	}, a.dice.Uint64())
 }
 
@@ -117,7 +135,7 @@ func (a *Account) learned(now meter.Instant) (rate float64, why Why) {
 }
 
 // unlearn forgets what refusals have shown of the rate.
-func (a *Account) unlearn() { a.rate, a.even = nil, evenly{most: a.even.most} }
+func (a *Account) unlearn() { a.rate, a.first, a.even = nil, first{}, evenly{most: a.even.most} }
 
 // ready returns when the rate allows a request; sure is false if that depends on a response.
 func (a *Account) ready(from meter.Instant) (at meter.Instant, sure bool) {
@@ -149,6 +167,12 @@ func (s *shown) copied() *shown {
 
 // number numbers a request that is sent.
 func (a *Account) number(due, now meter.Instant, waited bool) {
+	switch {
+	case a.rate != nil && a.rate.Idle(now):
+		a.rate, a.first = nil, first{}
+	case a.rate == nil && a.first.known:
+		a.rate = a.late(due)
+	}
 	if a.rate == nil {
 		a.sent++
 		return

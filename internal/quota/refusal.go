@@ -62,5 +62,6 @@ type standing struct {
 	asking  bool
 	even    evenly
 	rate    *aimd.Meter
+	first   first
 	shown   *shown
 }
