@@ -147,6 +147,9 @@ func (c *controller) bare(now instant, why Cause) {
 	if ceiling < confirmed*c.ceiling && !c.off.crowd {
 		crowded = c.crowded + 1
 	}
+	if c.okAt < c.cutAt && !c.off.closed {
+		left = 1
+	}
 	c.cut(now, why, ceiling, left*c.current)
 	c.crowded = crowded
 }

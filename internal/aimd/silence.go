@@ -21,20 +21,21 @@ type silence struct {
 }
 
 const (
-	resumeAt  = 0.97 // of the ceiling: below it the climb to nine tenths would take seconds
-	rowOfDead = 10   // failures in a row, beyond twice the usual ones, after which only probes are sent
-	rowIfDear = 2    // and where each touch of the limit is dear
-	firstGap  = 2 * second / 5
-	outageGap = 9 * second / 4 // the longest gap between probes of a server that is down
+	resumeAt    = 0.97 // of the ceiling: below it the climb to nine tenths would take seconds
+	rowOfDead   = 10   // failures in a row, beyond twice the usual ones, after which only probes are sent
+	rowOfClosed = 4    // refusals, after a cut
+	relapse     = 8    // successes since a silence: the next one is not the rest of it
+	firstGap    = 2 * second / 5
+	outageGap   = 9 * second / 4 // the longest gap between probes of a server that is down
 )
 
 // dead reports whether the row of failures is long enough for a silence.
-func (c *controller) dead(now instant, o Outcome) bool {
+func (c *controller) dead(o Outcome) bool {
 	if c.off.silence {
 		return false
 	}
 	usual := math.Floor(2 * c.failures.usual * float64(c.seq-c.rowSeq)) // they may be quicker than successes
-	return c.row >= rowOfDead+usual || c.row >= rowIfDear && o == Throttled && c.dear(now)
+	return c.row >= rowOfDead+usual || o == Throttled && c.okAt < c.cutAt && c.row >= rowOfClosed
 }
 
 // probed reports whether a request is the probe of a silence.
@@ -43,7 +44,7 @@ func (c *controller) probed(t ticket) bool { return c.silence.on && t.seq == c.s
 func (c *controller) beginSilence(now instant, o Outcome) {
 	s := &c.silence
 	c.bound(now, CauseSilence)
-	if s.from > 0 && s.okSince < 64 {
+	if s.from > 0 && s.okSince < relapse {
 		s.resume /= 4 // a relapse
 	} else {
 		s.resume = resumeAt
