@@ -161,6 +161,10 @@ func (c *controller) tau() float64 {
 // rest takes whether a request waited that is sent now. A rest before it is no time in which the server gave less, except that some of it
 // counts.
 func (c *controller) rest(now instant, waited bool) {
+	if s := &c.silence; s.on && !waited { // it could not be sent before
+		c.backoff.Rested(max(0, now-max(s.probeAt, c.backoff.Last())))
+		waited = true
+	}
 	if d := min(c.backoff.Sent(now, waited), now-c.workedFrom) - restAtMost; d > 0 {
 		c.workedFrom, c.givenFrom = c.workedFrom+d, c.givenFrom+d
 	}

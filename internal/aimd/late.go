@@ -18,17 +18,23 @@ type Start struct {
 	Given    record.Sum // what was accepted lately
 	Number   int64      // of the last request
 	InFlight int64
+	Held     int64 // how long requests were held because of it
 	Backoff  server.Backoff
+}
+
+// Rate returns the rate to begin with, and whether that was accepted.
+func (s *Start) Rate(now instant) (rate float64, known bool) {
+	if s.Given.N == 0 || s.Sent-s.Given.From < second {
+		return max(lateFew, s.Given.Rate(now)), false
+	}
+	return s.Given.Rate(s.Sent), true
 }
 
 // Late returns the meter of an account that has sent requests without one, until one was refused. The next one is sent now. The rate is that
 // which was accepted lately. What was accepted in less than a second is a burst, and no rate, so there it begins low. If the next request is
 // refused, too, the server is closed.
 func Late(now instant, s *Start, seed uint64) *Meter {
-	rate := s.Given.Rate(s.Sent)
-	if s.Given.N == 0 || s.Sent-s.Given.From < second {
-		rate = max(lateFew, s.Given.Rate(now))
-	}
+	rate, _ := s.Rate(now)
 	m := New(now, Config{Initial: rate}, seed)
 	m.Number(s.Number)
 	c := &m.control
@@ -36,6 +42,7 @@ func Late(now instant, s *Start, seed uint64) *Meter {
 	c.inFlight, c.backoff = int(s.InFlight), s.Backoff
 	c.cutSeq, c.rowFrom, c.row = c.seq, c.seq, rowOfDead-1
 	c.used.Value, c.spared, c.asked = rate, true, s.Wait > 0
+	c.silence.gap = s.Held
 	if s.Given.N > 0 {
 		c.workedFrom, c.givenFrom, c.okAt = s.Given.From, s.Given.From, s.Sent
 		c.worked, c.given = s.Given.N, s.Given.N
@@ -77,9 +84,6 @@ func (m *Meter) Left(now instant, n int64) {
 // Size returns how many bytes the meter takes.
 func (m *Meter) Size() int { return int(unsafe.Sizeof(*m)) }
 
-// Given reports whether the server has accepted requests.
-func (m *Meter) Given() bool { return m.bare.Given }
-
 // Gap returns the time between two requests.
 func (m *Meter) Gap() int64 { return nanos(m.control.cost / m.control.current) }
 
@@ -89,5 +93,11 @@ func (m *Meter) DebugString(now instant) string {
 	return fmt.Sprintf("cur %.2f ceil %.2f sil %v probeAt %.3f gap %.3f resume %.2f worked %.1f from %.2f given %.1f from %.2f used %.2f held %.2f toll %.2f why %v row %.1f", c.current, c.ceiling, c.silence.on, seconds(c.silence.probeAt), seconds(c.silence.gap), c.silence.resume, c.worked, seconds(c.workedFrom), c.given, seconds(c.givenFrom), c.used.Of(now, c.tau()), seconds(c.heldUntil), c.toll, c.why, c.row)
 }
 
-// Silent reports whether only probes are sent.
-func (m *Meter) Silent() bool { return m.control.silence.on }
+// Silent reports whether only probes are sent, and when the next one is; 0: one is in flight.
+func (m *Meter) Silent() (on bool, until instant) {
+	s := &m.control.silence
+	if s.on && s.probe == 0 {
+		until = s.probeAt
+	}
+	return s.on, until
+}

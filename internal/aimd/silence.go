@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/server"
 )
 
 // silence is what is known of a server that answers nothing or refuses everything. It gets one probe now and then, and no
@@ -26,7 +27,7 @@ const (
 	rowOfClosed = 4    // refusals, after a cut
 	relapse     = 8    // successes since a silence: the next one is not the rest of it
 	firstGap    = 2 * second / 5
-	outageGap   = 9 * second / 4 // the longest gap between probes of a server that is down
+	outageGap   = second // the longest gap between probes of a server that is down
 )
 
 // dead reports whether the row of failures is long enough for a silence.
@@ -49,7 +50,7 @@ func (c *controller) beginSilence(now instant, o Outcome) {
 	} else {
 		s.resume = resumeAt
 	}
-	s.on, s.from, s.gap, s.throttled = true, now, max(firstGap, nanos(2*c.latency.smooth)), o == Throttled
+	s.on, s.from, s.gap, s.throttled = true, now, max(firstGap, 2*s.gap, nanos(max(2*c.latency.smooth, c.cost/c.current))), o == Throttled
 	c.ceiling = max(c.ceiling, c.current)
 	switch f := &c.failures; {
 	case f.up: // load causes them, maybe also those at the lower rate
@@ -69,7 +70,9 @@ func (c *controller) beginSilence(now instant, o Outcome) {
 func (c *controller) probeFailed(now instant, t ticket, o Outcome) {
 	s := &c.silence
 	s.throttled = o == Throttled
-	s.gap = min(2*s.gap, outageGap)
+	if s.gap = min(2*s.gap, server.Longest); !s.throttled {
+		s.gap = min(s.gap, outageGap)
+	}
 	if o != Error && !c.off.dear {
 		s.gap = c.backoff.Wait(s.gap, !s.throttled)
 	}
@@ -106,7 +109,7 @@ func (c *controller) endSilence(now instant) {
 	if s.throttled {
 		c.tollOf(4 * dark)
 	}
-	s.okSince, s.probe, s.again = 0, 0, true
+	s.okSince, s.probe, s.gap, s.again = 0, 0, 0, true
 	c.row, c.worked, c.workedFrom, c.paused = 0, 0, now, now-s.from
 	c.used = meter.MeanRate{At: now}
 }

@@ -178,10 +178,10 @@ func (a *Account) LastRefusal(now meter.Instant) LastRefusal {
 
 // Pace returns the rate at which requests are sent one by one after a refusal, and why at that one; 0: there is no pace.
 func (a *Account) Pace(now meter.Instant) (rate float64, why Why) {
-	switch m := a.rate; {
+	switch {
 	case a.asking:
 		return 1, Asking
-	case m != nil:
+	case a.first.known:
 		return a.learned(now)
 	case a.even.until > now:
 		return a.even.most, OwnLimit

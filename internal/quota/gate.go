@@ -446,7 +446,7 @@ func (g *Gate) Tokens(now meter.Instant) float64 {
 // Open reports whether nothing stops or bounds requests here now.
 func (g *Gate) Open(now meter.Instant) bool {
 	a := g.Account
-	return a.Until() <= now && a.final == nil && !a.asking && a.rate == nil && a.even.until <= now && !slices.ContainsFunc(g.quotas, func(q *quota) bool {
+	return a.Until() <= now && a.final == nil && !a.asking && !a.first.known && a.even.until <= now && !slices.ContainsFunc(g.quotas, func(q *quota) bool {
 		_, bound := q.bound(now)
 		return bound || q.held > now
 	})
@@ -518,9 +518,13 @@ func (g *Gate) Matters(now meter.Instant) (must, full meter.Instant) {
 	_, ask, _ := a.Final()
 	must = max(a.Until(), ask)
 	full = max(must, a.even.next, a.even.until, a.lately.Matters())
-	if a.rate != nil {
+	switch {
+	case a.rate != nil:
 		m, f := a.rate.Matters(now)
 		must, full = max(must, m), max(full, f)
+	case a.first.known: // the next refusal lengthens the wait
+		must = meter.AddInstant(max(must, a.set), a.backoff.Most())
+		full = max(must, full)
 	}
 	if a.final != nil { // what would be forgotten is that one request asks, and not all
 		full = meter.AddInstant(full, finalStale)

@@ -34,6 +34,7 @@ type first struct {
 	known bool
 	sent  meter.Instant // when the request was sent
 	wait  int64         // for which it asked; 0: it did not
+	held  int64         // for which requests wait all the same
 }
 
 // learn takes what a response shows of the rate. It is learned from the next request on after the first refusal that nothing explains which
@@ -53,16 +54,17 @@ func (a *Account) learn(g *Gate, rep *Report, now meter.Instant) {
 	}
 	if a.rate == nil {
 		if o == aimd.Throttled && !a.first.known {
-			a.first = first{true, rep.Sent, wait}
+			a.first = first{known: true, sent: rep.Sent, wait: wait}
 			if wait == 0 {
-				a.Hold(now, a.few(now))
+				a.first.held = a.few(now)
+				a.Hold(now, a.first.held)
 			}
 		}
 		a.first.wait = max(a.first.wait, wait)
 		return
 	}
 	m := a.rate
-	if o == aimd.Throttled && rep.Hints.Bare == Unavailable && m.Silent() {
+	if silent, _ := m.Silent(); silent && o == aimd.Throttled && rep.Hints.Bare == Unavailable {
 		o = aimd.Unavailable // it may be down
 	}
 	switch rep.Chance {
@@ -80,6 +82,9 @@ func (a *Account) learn(g *Gate, rep *Report, now meter.Instant) {
 	if rep.Chance == server.IsTried {
 		m.Trial(now)
 	}
+	if _, until := m.Silent(); until > a.held {
+		a.held, a.set = until, now
+	}
 	if os.Getenv("TRACE") != "" {
 		fmt.Printf("LEARN %.3f #%d o=%d %s\n", float64(now)/1e9, number, o, m.DebugString(now))
 	}
@@ -93,15 +98,14 @@ func (a *Account) few(now meter.Instant) int64 {
 	return max(int64(min(8e9/a.lately.Over(rateOver).Rate(now), float64(second))), second/8)
 }
 
-// late returns the meter of an account of which a request was refused.
-func (a *Account) late(now meter.Instant) *aimd.Meter {
-	n := int64(0)
+// start returns what is known of an account of which a request was refused.
+func (a *Account) start() (s aimd.Start) {
+	f := &a.first
+	s = aimd.Start{Sent: f.sent, Wait: f.wait, Held: f.held, Given: a.lately.Over(rateOver), Number: max(1, a.sent), Backoff: a.backoff}
 	for _, g := range a.gates {
-		n += g.inFlight
+		s.InFlight += g.inFlight
 	}
-	return aimd.Late(now, &aimd.Start{
-		Sent: a.first.sent, Wait: a.first.wait, Given: a.lately.Over(rateOver), Number: max(1, a.sent), InFlight: n, Backoff: a.backoff,
-	}, a.dice.Uint64())
+	return s
 }
 
 // outcome returns what a response says of the rate that is learned.
@@ -119,19 +123,25 @@ func (r *Report) outcome() aimd.Outcome {
 
 // learned returns the rate that is learned, and why it is as it is.
 func (a *Account) learned(now meter.Instant) (rate float64, why Why) {
-	ceiling, _, mode := a.rate.Bounds(now)
-	rate = a.rate.PerSecond(now)
+	s := a.start()
+	rate, known := s.Rate(now)
+	ceiling, silent := 0.0, false
+	if a.rate != nil {
+		rate = a.rate.PerSecond(now)
+		ceiling, _, _ = a.rate.Bounds(now)
+		silent, _ = a.rate.Silent()
+	}
 	switch {
-	case mode == "silence":
+	case silent:
 		return rate, Asking
 	case now < a.even.until && rate >= a.even.most:
 		return a.even.most, OwnLimit
 	case ceiling > 0:
 		return rate, Between
-	case !a.rate.Given():
-		return rate, Finding
+	case known:
+		return rate, AsBefore
 	}
-	return rate, AsBefore
+	return rate, Finding
 }
 
 // unlearn forgets what refusals have shown of the rate.
@@ -171,7 +181,8 @@ func (a *Account) number(due, now meter.Instant, waited bool) {
 	case a.rate != nil && a.rate.Idle(now):
 		a.rate, a.first = nil, first{}
 	case a.rate == nil && a.first.known:
-		a.rate = a.late(due)
+		s := a.start()
+		a.rate = aimd.Late(due, &s, a.dice.Uint64())
 	}
 	if a.rate == nil {
 		a.sent++
