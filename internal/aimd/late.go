@@ -76,6 +76,7 @@ func (m *Meter) Sent() { m.control.inFlight++ }
 // Left takes that requests are not the account's any more. One of them may have been the probe of a silence.
 func (m *Meter) Left(now instant, n int64) {
 	c := &m.control
+	c.cutSeq = c.seq
 	if c.inFlight -= int(n); n > 0 && c.silence.on && c.silence.probe > 0 {
 		c.probeAgain(now, now)
 	}

@@ -83,7 +83,7 @@ func (c *controller) probeFailed(now instant, t ticket, o Outcome) {
 // is a little random, so that many clients do not probe together.
 func (c *controller) probeAgain(now, last instant) {
 	c.silence.probe = 0
-	c.silence.probeAt = max(now, c.backoff.Until(last+int64(float64(c.silence.gap)*(1+0.2*c.dice.Chance())), 1))
+	c.silence.probeAt = max(now, c.backoff.Until(last+int64(float64(c.silence.gap)*(1+0.1*c.dice.Chance())), 1))
 }
 
 // endSilence resumes after a probe was answered. A server that refused is taken to give what it gave over work and silence.

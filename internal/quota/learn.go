@@ -180,7 +180,7 @@ func (a *Account) number(due, now meter.Instant, waited bool) {
 	switch {
 	case a.rate != nil && a.rate.Idle(now):
 		a.rate, a.first = nil, first{}
-	case a.rate == nil && a.first.known:
+	case a.rate == nil && a.first.known && due >= a.Until(): // one that asks whether a hold concerns it does not count
 		s := a.start()
 		a.rate = aimd.Late(due, &s, a.dice.Uint64())
 	}
