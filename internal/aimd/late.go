@@ -45,7 +45,7 @@ func Late(now instant, s *Start, seed uint64) *Meter {
 	c.silence.gap = s.Held
 	if s.Given.N > 0 {
 		c.workedFrom, c.givenFrom, c.okAt = s.Given.From, s.Given.From, s.Sent
-		c.worked, c.given = s.Given.N, s.Given.N
+		c.worked, c.given, c.ceiling = s.Given.N, s.Given.N, rate
 		c.accepted = meter.MeanRate{Value: rate, At: now}
 		m.bare.Given = true
 	}
@@ -57,11 +57,12 @@ func Late(now instant, s *Start, seed uint64) *Meter {
 	return m
 }
 
-// Idle reports whether the rate bounds nothing: none was refused, as far as is known, and what is sent is less than half of it.
-func (m *Meter) Idle(now instant) bool {
+// Idle reports whether the rate bounds nothing: the last refusal is no news, and requests could have been sent for a while, or none was
+// refused, as far as is known, and what is sent is less than half of it.
+func (m *Meter) Idle(now instant, unused bool) bool {
 	c := &m.control
 	c.grow(now)
-	return c.ceiling == 0 && c.row == 0 && !c.silence.on && now >= c.pausedUntil && !c.inUse(now)
+	return c.row == 0 && !c.silence.on && now >= c.pausedUntil && (unused || c.ceiling == 0 && !c.inUse(now))
 }
 
 // Number has requests numbered from the one after that of a number, unless they are already.

@@ -4,7 +4,6 @@ import (
 	"math"
 
 	"github.com/httpthrottle/throttle/internal/meter"
-	"github.com/httpthrottle/throttle/internal/server"
 )
 
 // silence is what is known of a server that answers nothing or refuses everything. It gets one probe now and then, and no
@@ -70,9 +69,7 @@ func (c *controller) beginSilence(now instant, o Outcome) {
 func (c *controller) probeFailed(now instant, t ticket, o Outcome) {
 	s := &c.silence
 	s.throttled = o == Throttled
-	if s.gap = min(2*s.gap, server.Longest); !s.throttled {
-		s.gap = min(s.gap, outageGap)
-	}
+	s.gap = min(2*s.gap, outageGap)
 	if o != Error && !c.off.dear {
 		s.gap = c.backoff.Wait(s.gap, !s.throttled)
 	}

@@ -60,6 +60,7 @@ type Account struct {
 	server  *Server
 	group   *group
 	waiting []*Gate
+	heard   meter.Instant // when the last response came
 	used    meter.Instant // when a request or a response came last
 	nth     int32         // of the host's accounts
 	size    int32         // as it is counted in Registry.size

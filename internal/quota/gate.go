@@ -144,14 +144,15 @@ func (g *Gate) counted(at meter.Instant, need int64) (_ meter.Instant, sure bool
 func (g *Gate) Take(due, now meter.Instant, _ int64, waited bool) int64 {
 	a := g.Account
 	a.even.take(due)
-	if rested := a.backoff.Sent(due, waited); a.shown != nil {
+	rested := a.backoff.Sent(due, waited)
+	if a.shown != nil {
 		a.shown.chance.Rested(rested)
 	}
 	a.server.takes(due)
 	if a.asking {
 		a.even.next = meter.AddInstant(due, second)
 	}
-	a.number(due, now, waited)
+	a.number(due, now, waited, rested)
 	a.final.asks(asker{a, a.sent}, due)
 	for _, q := range g.quotas {
 		q.departures.take(a.sent, due)
@@ -381,6 +382,7 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 // a hold of the host has ended.
 func (g *Gate) answered(rep *Report, now meter.Instant) (opened bool) {
 	a := g.Account
+	a.heard = now
 	a.answered(rep.Sent, rep.Kind)
 	g.landed()
 	if !rep.Kind.Refused() && !rep.Kind.accepted() {

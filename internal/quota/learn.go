@@ -176,9 +176,9 @@ func (s *shown) copied() *shown {
 }
 
 // number numbers a request that is sent.
-func (a *Account) number(due, now meter.Instant, waited bool) {
+func (a *Account) number(due, now meter.Instant, waited bool, rested int64) {
 	switch {
-	case a.rate != nil && a.rate.Idle(now):
+	case a.rate != nil && a.rate.Idle(now, a.unused(due, rested)):
 		a.rate, a.first = nil, first{}
 	case a.rate == nil && a.first.known && due >= a.Until(): // one that asks whether a hold concerns it does not count
 		s := a.start()
@@ -189,6 +189,11 @@ func (a *Account) number(due, now meter.Instant, waited bool) {
 		return
 	}
 	a.sent = a.rate.Take(due, now, 1, waited)
+}
+
+// idle reports whether a request could have been sent for longer than a second, and none was.
+func (a *Account) unused(due meter.Instant, rested int64) bool {
+	return rested > second && due-max(a.heard, a.Until(), due-rested+a.rate.Gap()) > second
 }
 
 // moves takes that a gate moves to another account, with the requests in flight.
