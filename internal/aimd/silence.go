@@ -18,12 +18,16 @@ type silence struct {
 	throttled bool    // the server refuses; otherwise it is down
 	resume    float64 // share of the rate to resume with
 	okSince   int     // successes since the last silence
+	n         float64 // tokens accepted before it since the last one
+	shut      int64   // since then, as long as the server was closed before that were as many: it was closed so long,
+	open      int64   // and open after that; 0: it is not known
 }
 
 const (
 	resumeAt    = 0.97 // of the ceiling: below it the climb to nine tenths would take seconds
 	rowOfDead   = 10   // failures in a row, beyond twice the usual ones, after which only probes are sent
 	rowOfClosed = 4    // refusals, after a cut
+	sameCount   = 16   // a part of a count, or of a time, that makes no difference
 	relapse     = 8    // successes since a silence: the next one is not the rest of it
 	firstGap    = 2 * second / 5
 	outageGap   = second // the longest gap between probes of a server that is down
@@ -61,6 +65,11 @@ func (c *controller) beginSilence(now instant, o Outcome) {
 	}
 	c.cutSeq = c.seq
 	c.set(CauseSilence, c.current)
+	if math.Abs(c.worked-s.n) > s.n/sameCount { // it is closed for another reason
+		s.shut, s.open = 0, 0
+	}
+	s.n = c.worked
+	c.closed(now)
 	c.probeAgain(now, now)
 }
 
@@ -69,6 +78,7 @@ func (c *controller) beginSilence(now instant, o Outcome) {
 func (c *controller) probeFailed(now instant, t ticket, o Outcome) {
 	s := &c.silence
 	s.throttled = o == Throttled
+	c.closed(t.at)
 	s.gap = min(2*s.gap, outageGap)
 	if o != Error && !c.off.dear {
 		s.gap = c.backoff.Wait(s.gap, !s.throttled)
@@ -80,7 +90,27 @@ func (c *controller) probeFailed(now instant, t ticket, o Outcome) {
 // is a little random, so that many clients do not probe together.
 func (c *controller) probeAgain(now, last instant) {
 	c.silence.probe = 0
-	c.silence.probeAt = max(now, c.backoff.Until(last+int64(float64(c.silence.gap)*(1+0.1*c.dice.Chance())), 1))
+	c.silence.probeAt = max(now, c.backoff.Until(max(c.opens(), last+int64(float64(c.silence.gap)*(1+0.1*c.dice.Chance()))), 1))
+}
+
+// closed takes that the server was closed then.
+func (c *controller) closed(at instant) {
+	s := &c.silence
+	if s.shut = max(s.shut, at-c.workedFrom); s.shut >= s.open {
+		s.open = 0
+	}
+}
+
+// opens returns when a server is expected to be open again that was closed after as many requests the last time; 0: it is not known.
+func (c *controller) opens() instant {
+	s := &c.silence
+	switch {
+	case s.open == 0:
+		return 0
+	case s.open-s.shut > s.open/sameCount:
+		return c.workedFrom + s.shut + (s.open-s.shut)/2
+	}
+	return c.workedFrom + s.open
 }
 
 // endSilence resumes after a probe was answered. A server that refused is taken to give what it gave over work and silence.
@@ -90,9 +120,16 @@ func (c *controller) endSilence(now instant) {
 	sustained := max(c.worked/(active+dark-seconds(s.gap)/2), c.sustained(now, -s.gap/2)) // the refusals ended between the last two probes
 	c.cycled(now)
 	s.on = false
+	seen := s.open > 0
+	if took := now - c.workedFrom; !seen || took < s.open {
+		s.open = took
+	}
+	s.shut -= s.shut / sameCount // windows may become shorter
 	c.heldUntil = now
 	c.forgetResponses()
 	switch {
+	case s.throttled && seen: // after as many requests, in the same time
+		c.set(CauseAlive, sustained)
 	case s.throttled && (seconds(dearPause) < dark && dark > active/2 || c.dear(now)) && c.known() && !c.off.quota:
 		r := Halfway(min(c.ceiling, sustained), c.ceiling) // current was cut for the first refusals of the row
 		c.ceiling = c.clamp(max(r, beta*min(c.ceiling, c.worked/max(active, dark))))
