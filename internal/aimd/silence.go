@@ -135,7 +135,7 @@ func (c *controller) endSilence(now instant) {
 		c.ceiling = c.clamp(max(r, beta*min(c.ceiling, c.worked/max(active, dark))))
 		c.holdDear(now, active+dark)
 		c.set(CauseAlive, r)
-	case (s.throttled || s.again) && c.worked > 0:
+	case (s.throttled || s.again) && c.requests(c.worked) > handful:
 		c.set(CauseAlive, min(s.resume*c.ceiling, sustained))
 	default:
 		c.set(CauseAlive, s.resume*c.ceiling)
