@@ -95,6 +95,13 @@ func (m *Meter) DebugString(now instant) string {
 	return fmt.Sprintf("cur %.2f ceil %.2f sil %v probeAt %.3f gap %.3f resume %.2f worked %.1f from %.2f given %.1f from %.2f used %.2f held %.2f toll %.2f why %v row %.1f", c.current, c.ceiling, c.silence.on, seconds(c.silence.probeAt), seconds(c.silence.gap), c.silence.resume, c.worked, seconds(c.workedFrom), c.given, seconds(c.givenFrom), c.used.Of(now, c.tau()), seconds(c.heldUntil), c.toll, c.why, c.row)
 }
 
+// MaybeDown takes that refusals which began a silence have the status of a server that is down.
+func (m *Meter) MaybeDown(now instant) {
+	s := &m.control.silence
+	s.throttled, s.gap = false, outageGap
+	m.control.probeAgain(now, now)
+}
+
 // Silent reports whether only probes are sent, and when the next one is; 0: one is in flight.
 func (m *Meter) Silent() (on bool, until instant) {
 	s := &m.control.silence

@@ -24,11 +24,11 @@ type silence struct {
 }
 
 const (
-	resumeAt    = 0.97 // of the ceiling: below it the climb to nine tenths would take seconds
-	rowOfDead   = 10   // failures in a row, beyond twice the usual ones, after which only probes are sent
-	rowOfClosed = 4    // refusals, after a cut
-	sameCount   = 16   // a part of a count, or of a time, that makes no difference
-	relapse     = 8    // successes since a silence: the next one is not the rest of it
+	resumeAt    = 1.0 // of the ceiling: below it the climb to nine tenths would take seconds
+	rowOfDead   = 10  // failures in a row, beyond twice the usual ones, after which only probes are sent
+	rowOfClosed = 3   // refusals, after a cut
+	sameCount   = 16  // a part of a count, or of a time, that makes no difference
+	relapse     = 8   // successes since a silence: the next one is not the rest of it
 	firstGap    = 2 * second / 5
 	outageGap   = second // the longest gap between probes of a server that is down
 )

@@ -64,8 +64,9 @@ func (a *Account) learn(g *Gate, rep *Report, now meter.Instant) {
 		return
 	}
 	m := a.rate
-	if silent, _ := m.Silent(); silent && o == aimd.Throttled && rep.Hints.Bare == Unavailable {
-		o = aimd.Unavailable // it may be down
+	silent, _ := m.Silent()
+	if silent && o == aimd.Throttled && rep.Hints.Bare == Unavailable {
+		o = aimd.Unavailable
 	}
 	switch rep.Chance {
 	case server.IsChance:
@@ -81,6 +82,9 @@ func (a *Account) learn(g *Gate, rep *Report, now meter.Instant) {
 	}
 	if rep.Chance == server.IsTried {
 		m.Trial(now)
+	}
+	if on, _ := m.Silent(); on && !silent && rep.Hints.Bare == Unavailable {
+		m.MaybeDown(now)
 	}
 	if _, until := m.Silent(); until > a.held {
 		a.held, a.set = until, now
