@@ -1,7 +1,6 @@
 package aimd
 
 import (
-	"fmt"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"unsafe"
 
@@ -88,12 +87,6 @@ func (m *Meter) Size() int { return int(unsafe.Sizeof(*m)) }
 
 // Gap returns the time between two requests.
 func (m *Meter) Gap() int64 { return nanos(m.control.cost / m.control.current) }
-
-// DebugString is temporary.
-func (m *Meter) DebugString(now instant) string {
-	c := &m.control
-	return fmt.Sprintf("cur %.2f ceil %.2f sil %v probeAt %.3f gap %.3f resume %.2f worked %.1f from %.2f given %.1f from %.2f used %.2f held %.2f toll %.2f why %v row %.1f", c.current, c.ceiling, c.silence.on, seconds(c.silence.probeAt), seconds(c.silence.gap), c.silence.resume, c.worked, seconds(c.workedFrom), c.given, seconds(c.givenFrom), c.used.Of(now, c.tau()), seconds(c.heldUntil), c.toll, c.why, c.row)
-}
 
 // MaybeDown takes that refusals which began a silence have the status of a server that is down.
 func (m *Meter) MaybeDown(now instant) {

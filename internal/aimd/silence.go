@@ -131,7 +131,7 @@ func (c *controller) endSilence(now instant) {
 	case s.throttled && seen: // after as many requests, in the same time
 		c.set(CauseAlive, sustained)
 	case s.throttled && (seconds(dearPause) < dark && dark > active/2 || c.dear(now)) && c.known() && !c.off.quota:
-		r := Halfway(min(c.ceiling, sustained), c.ceiling) // current was cut for the first refusals of the row
+		r := halfway(min(c.ceiling, sustained), c.ceiling) // current was cut for the first refusals of the row
 		c.ceiling = c.clamp(max(r, beta*min(c.ceiling, c.worked/max(active, dark))))
 		c.holdDear(now, active+dark)
 		c.set(CauseAlive, r)

@@ -126,6 +126,9 @@ func (g *Gate) stopped(from meter.Instant, need int64, rated bool) (at meter.Ins
 	if rated {
 		at, sure = a.ready(at)
 	}
+	if len(g.quotas) == 0 {
+		return at, sure
+	}
 	at, known := g.counted(at, need)
 	return at, sure && known
 }

@@ -1,8 +1,6 @@
 package quota
 
 import (
-	"fmt"
-	"os"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
@@ -89,9 +87,6 @@ func (a *Account) learn(g *Gate, rep *Report, now meter.Instant) {
 	if _, until := m.Silent(); until > a.held {
 		a.held, a.set = until, now
 	}
-	if os.Getenv("TRACE") != "" {
-		fmt.Printf("LEARN %.3f #%d o=%d %s\n", float64(now)/1e9, number, o, m.DebugString(now))
-	}
 	if o == aimd.OK {
 		m.Room(now, g.Room(now))
 	}
@@ -156,6 +151,13 @@ func (a *Account) ready(from meter.Instant) (at meter.Instant, sure bool) {
 	if a.rate == nil {
 		return from, true
 	}
+	return a.learnedReady(from)
+}
+
+// learnedReady is apart, because a waiter's stack has no room for it.
+//
+//go:noinline
+func (a *Account) learnedReady(from meter.Instant) (at meter.Instant, sure bool) {
 	if at = a.rate.Ready(from, 0, 1); at == meter.Never {
 		return from, false
 	}
@@ -181,10 +183,21 @@ func (s *shown) copied() *shown {
 
 // number numbers a request that is sent.
 func (a *Account) number(due, now meter.Instant, waited bool, rested int64) {
+	if !a.first.known { // as for most
+		a.sent++
+		return
+	}
+	a.learnedNumber(due, now, waited, rested)
+}
+
+// learnedNumber is number once a refusal is known.
+//
+//go:noinline
+func (a *Account) learnedNumber(due, now meter.Instant, waited bool, rested int64) {
 	switch {
 	case a.rate != nil && a.rate.Idle(now, a.unused(due, rested)):
 		a.rate, a.first = nil, first{}
-	case a.rate == nil && a.first.known && due >= a.Until(): // one that asks whether a hold concerns it does not count
+	case a.rate == nil && due >= a.Until(): // one that asks whether a hold concerns it does not count
 		s := a.start()
 		a.rate = aimd.Late(due, &s, a.dice.Uint64())
 	}
@@ -195,7 +208,7 @@ func (a *Account) number(due, now meter.Instant, waited bool, rested int64) {
 	a.sent = a.rate.Take(due, now, 1, waited)
 }
 
-// idle reports whether a request could have been sent for longer than a second, and none was.
+// unused reports whether a request could have been sent for longer than a second, and none was.
 func (a *Account) unused(due meter.Instant, rested int64) bool {
 	return rested > second && due-max(a.heard, a.Until(), due-rested+a.rate.Gap()) > second
 }
