@@ -70,13 +70,13 @@ func (g *Gate) under(now meter.Instant, name string) *quota {
 }
 
 func (g *Gate) Payable(now meter.Instant, cost int64) bool {
-	at, sure := g.next(now, cost, true)
+	at, sure := g.next(now, cost)
 	return sure && at <= now
 }
 
 // Ready returns never if it depends on a response.
 func (g *Gate) Ready(from meter.Instant, ahead, cost int64) meter.Instant {
-	at, sure := g.next(from, meter.AddCount(ahead, cost), true)
+	at, sure := g.next(from, meter.AddCount(ahead, cost))
 	if !sure {
 		return meter.Never
 	}
@@ -86,7 +86,7 @@ func (g *Gate) Ready(from meter.Instant, ahead, cost int64) meter.Instant {
 // Plan returns a lower bound for when cost can be paid after ahead, whatever responses report; never after a final refusal, except for
 // a request that may ask now.
 func (g *Gate) Plan(from meter.Instant, ahead, cost int64) meter.Instant {
-	at, _ := g.next(from, meter.AddCount(ahead, cost), false)
+	at, _ := g.next(from, meter.AddCount(ahead, cost))
 	if g.Account.final != nil && at > from {
 		return meter.Never
 	}
@@ -94,8 +94,8 @@ func (g *Gate) Plan(from meter.Instant, ahead, cost int64) meter.Instant {
 }
 
 // next is stopped by what stops the account, unless the gate may find out whether that concerns it.
-func (g *Gate) next(from meter.Instant, need int64, rated bool) (at meter.Instant, sure bool) {
-	at, sure = g.stopped(from, need, rated)
+func (g *Gate) next(from meter.Instant, need int64) (at meter.Instant, sure bool) {
+	at, sure = g.stopped(from, need)
 	if at > from && at > meter.AddInstant(from, second) && g.Account.final == nil && need <= 1 {
 		return g.asking(from, at, sure)
 	}
@@ -117,20 +117,19 @@ func (g *Gate) asking(from, at meter.Instant, sure bool) (meter.Instant, bool) {
 	return at, sure
 }
 
-func (g *Gate) stopped(from meter.Instant, need int64, rated bool) (at meter.Instant, sure bool) {
+func (g *Gate) stopped(from meter.Instant, need int64) (at meter.Instant, sure bool) {
 	a := g.Account
 	at, sure = a.final.next(max(from, a.Until(), a.backoff.Until(a.even.next, 1)), need), true
 	if at == meter.Never {
 		return at, sure
 	}
-	if rated {
+	if a.rate != nil {
 		at, sure = a.ready(at)
 	}
-	if len(g.quotas) == 0 {
+	if len(g.quotas) == 0 || !sure {
 		return at, sure
 	}
-	at, known := g.counted(at, need)
-	return at, sure && known
+	return g.counted(at, need)
 }
 
 // counted returns what next is if only quotas stop requests.
@@ -523,13 +522,9 @@ func (g *Gate) Matters(now meter.Instant) (must, full meter.Instant) {
 	_, ask, _ := a.Final()
 	must = max(a.Until(), ask)
 	full = max(must, a.even.next, a.even.until, a.lately.Matters())
-	switch {
-	case a.rate != nil:
-		m, f := a.rate.Matters(now)
-		must, full = max(must, m), max(full, f)
-	case a.first.known: // the next refusal lengthens the wait
-		must = meter.AddInstant(max(must, a.set), a.backoff.Most())
-		full = max(must, full)
+	if a.first.known {
+		m, f := a.rateMatters(now)
+		must, full = max(must, m), max(full, m, f)
 	}
 	if a.final != nil { // what would be forgotten is that one request asks, and not all
 		full = meter.AddInstant(full, finalStale)

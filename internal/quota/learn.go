@@ -146,22 +146,25 @@ func (a *Account) learned(now meter.Instant) (rate float64, why Why) {
 // unlearn forgets what refusals have shown of the rate.
 func (a *Account) unlearn() { a.rate, a.first, a.even = nil, first{}, evenly{most: a.even.most} }
 
-// ready returns when the rate allows a request; sure is false if that depends on a response.
-func (a *Account) ready(from meter.Instant) (at meter.Instant, sure bool) {
-	if a.rate == nil {
-		return from, true
-	}
-	return a.learnedReady(from)
-}
-
-// learnedReady is apart, because a waiter's stack has no room for it.
+// ready returns when the rate allows a request; sure is false if that depends on a response. A waiter's stack has no room for more.
 //
 //go:noinline
-func (a *Account) learnedReady(from meter.Instant) (at meter.Instant, sure bool) {
+func (a *Account) ready(from meter.Instant) (at meter.Instant, sure bool) {
 	if at = a.rate.Ready(from, 0, 1); at == meter.Never {
 		return from, false
 	}
 	return at, true
+}
+
+// rateMatters is [Gate.Matters] of what refusals have shown of the rate.
+//
+//go:noinline
+func (a *Account) rateMatters(now meter.Instant) (must, full meter.Instant) {
+	if a.rate != nil {
+		return a.rate.Matters(now)
+	}
+	must = meter.AddInstant(max(a.Until(), a.set), a.backoff.Most()) // the next refusal lengthens the wait
+	return must, must
 }
 
 // spacing returns the time that is left between two requests; 0: none is.
