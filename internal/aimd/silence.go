@@ -79,7 +79,7 @@ func (c *controller) probeFailed(now instant, t ticket, o Outcome) {
 	s := &c.silence
 	s.throttled = o == Throttled
 	c.closed(t.at)
-	s.gap = min(2*s.gap, outageGap)
+	s.gap = min(2*s.gap, max(s.gap, outageGap))
 	if o != Error && !c.off.dear {
 		s.gap = c.backoff.Wait(s.gap, !s.throttled)
 	}

@@ -28,7 +28,7 @@ func TestARefusalByChanceHoldsOnlyForTheWaitThatItAsksFor(t *testing.T) {
 	_, now := refusedEach(g, Own{}, 0, 10, 4)
 	rep, now := refusedEach(g, Own{}, now, 5, 11)
 	require.Equal(t, Refused, rep.Kind)
-	require.Positive(t, a.pace.rate)
+	require.NotNil(t, a.rate)
 	held := a.Held()
 	rep, now = refusedEach(g, Own{}, now, 5, 1)
 	require.Equal(t, server.IsTried, rep.Chance)
@@ -44,7 +44,8 @@ func TestARefusalByChanceHoldsOnlyForTheWaitThatItAsksFor(t *testing.T) {
 		rep, now = refusedEach(g, Own{}, now, 5, 1)
 	}
 	require.Equal(t, ByChance, rep.Kind)
-	assert.Zero(t, a.pace.rate, "what refusals have taught is wrong")
+	ceiling, _, _ := a.rate.Bounds(now)
+	assert.Zero(t, ceiling, "what refusals have taught is wrong")
 	now = max(now, a.Until())
 	rep, now = refusedEach(g, Own{}, now, 10, 2)
 	require.Equal(t, ByChance, rep.Kind)
@@ -94,7 +95,7 @@ func TestALearnedRateIsNotTestedByRefusalsThatAskForAWait(t *testing.T) {
 		g.apply(rep, now)
 		assert.Equal(t, server.NoFinding, rep.Chance)
 	}
-	assert.Nil(t, g.Account.row.closures)
+	assert.Nil(t, g.Account.shown)
 }
 
 // Refusals that ask for a wait show that others were not by chance, too.

@@ -3,6 +3,7 @@ package quota
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -60,6 +61,20 @@ func ends(g *Gate, sent, now meter.Instant, accepted bool) {
 // denies has a request refused without a word about a quota, because too many are in flight.
 func denies(g *Gate, n int64, sent, now meter.Instant) {
 	g.apply(&Report{Reading: Reading{Hints: &Hints{Limited: true}}, Sent: sent, Number: n, Own: Own{Slots: true}}, now)
+}
+
+// denied has a request refused that no quota explains, with a wait if there is one.
+func denied(g *Gate, n int64, sent, now meter.Instant, wait int64, bare Bare) Change {
+	h := &Hints{Limited: bare == NotBare, Bare: bare, Wait: time.Duration(wait), Asked: wait > 0, Status: 429}
+	return g.apply(&Report{Reading: Reading{Hints: h}, Sent: sent, Number: n, Own: g.Account.own}, now)
+}
+
+// burst has n requests leave at now and be accepted.
+func burst(t *testing.T, g *Gate, now meter.Instant, n int) {
+	t.Helper()
+	for range n {
+		asks(t, g, now)
+	}
 }
 
 // asks sends a request that is accepted immediately.
