@@ -407,24 +407,25 @@ func TestARelapseIntoSilenceResumesAtAQuarter(t *testing.T) {
 		require.False(t, b.silence.on)
 		return b.silence.resume
 	}
-	assert.Equal(t, resumeAt, resume(5), "the first")
-	assert.Equal(t, resumeAt/4, resume(63))
-	assert.Equal(t, resumeAt/16, resume(63))
-	assert.Equal(t, resumeAt, resume(64))
+	assert.Equal(t, 1.0, resume(5), "the first")
+	assert.Equal(t, 1.0/4, resume(relapse-1))
+	assert.Equal(t, 1.0/16, resume(relapse-1))
+	assert.Equal(t, 1.0, resume(relapse))
 }
 
 func TestASilenceBeginsAfterARowOfFailures(t *testing.T) {
 	c := newController(Config{}, 0, 1)
 	c.row = rowOfDead - 0.1
-	assert.False(t, c.dead(0, Unavailable))
+	assert.False(t, c.dead(Unavailable))
 	c.row = rowOfDead
-	assert.True(t, c.dead(0, Unavailable))
-	c.row, c.dearUntil = rowIfDear, second
-	assert.True(t, c.dead(second-1, Throttled), "where a touch is dear")
-	assert.False(t, c.dead(second-1, Unavailable))
-	assert.False(t, c.dead(second, Throttled))
+	assert.True(t, c.dead(Unavailable))
+	c.row, c.cutAt, c.okAt = rowOfClosed, second, second-1
+	assert.True(t, c.dead(Throttled), "nothing was accepted since the cut")
+	assert.False(t, c.dead(Unavailable))
 	c.row--
-	assert.False(t, c.dead(second-1, Throttled))
+	assert.False(t, c.dead(Throttled))
+	c.row, c.okAt = rowOfClosed, second
+	assert.False(t, c.dead(Throttled))
 }
 
 // Refusals come sooner than the responses to requests that were accepted before. Those are no news.

@@ -24,11 +24,10 @@ type silence struct {
 }
 
 const (
-	resumeAt    = 1.0 // of the ceiling: below it the climb to nine tenths would take seconds
-	rowOfDead   = 10  // failures in a row, beyond twice the usual ones, after which only probes are sent
-	rowOfClosed = 3   // refusals, after a cut
-	sameCount   = 16  // a part of a count, or of a time, that makes no difference
-	relapse     = 8   // successes since a silence: the next one is not the rest of it
+	rowOfDead   = 10 // failures in a row, beyond twice the usual ones, after which only probes are sent
+	rowOfClosed = 3  // refusals, after a cut
+	sameCount   = 16 // a part of a count, or of a time, that makes no difference
+	relapse     = 8  // successes since a silence: the next one is not the rest of it
 	firstGap    = 2 * second / 5
 	outageGap   = second // the longest gap between probes of a server that is down
 )
@@ -51,7 +50,7 @@ func (c *controller) beginSilence(now instant, o Outcome) {
 	if s.from > 0 && s.okSince < relapse {
 		s.resume /= 4 // a relapse
 	} else {
-		s.resume = resumeAt
+		s.resume = 1
 	}
 	s.on, s.from, s.gap, s.throttled = true, now, max(firstGap, 2*s.gap, nanos(max(2*c.latency.smooth, c.cost/c.current))), o == Throttled
 	c.ceiling = max(c.ceiling, c.current)
