@@ -28,6 +28,7 @@ type controller struct {
 	dice meter.Dice
 
 	current   float64 // tokens per second, as of grownAt
+	late      bool    // it was begun by a refusal; see Late
 	free      bool    // there was no sign of overload yet, and the rate has no bound but Max
 	ceiling   float64 // the rate at the last sign of overload; 0: there was none
 	toll      float64 // seconds in which the distance to the ceiling changes, at least: a multiple of what the last overload cost
@@ -248,7 +249,7 @@ func (c *controller) failed(now instant, t ticket, o Outcome, retryAfter int64) 
 	if o != Throttled || c.off.pause {
 		retryAfter = 0
 	}
-	if retryAfter <= 0 && (news || t.seq > c.rowFrom) { // else the server says itself until when
+	if untold := retryAfter <= 0 || !c.late; untold && news || retryAfter <= 0 && t.seq > c.rowFrom {
 		if c.row == 0 {
 			c.rowSeq = t.seq
 		}
@@ -259,7 +260,7 @@ func (c *controller) failed(now instant, t ticket, o Outcome, retryAfter int64) 
 		if c.probed(t) {
 			c.probeFailed(now, t, o)
 		}
-	case retryAfter <= 0 && c.dead(o):
+	case (retryAfter <= 0 || !c.late) && c.dead(now, o):
 		c.beginSilence(now, o)
 	case o == Throttled && news && c.anotherEvent(now, t.at):
 		c.throttled(now, t, retryAfter)
@@ -371,6 +372,14 @@ func (c *controller) grow(now instant) {
 	}
 }
 
+// doubles returns in how many seconds the rate doubles before the first sign of overload.
+func (c *controller) doubles() float64 {
+	if c.late {
+		return max(1, c.latency.smooth, lateFew*c.cost/c.current)
+	}
+	return c.tau() / 1e9
+}
+
 // climb lets the rate grow for s seconds. While the server reports that there is room, it doubles as fast as an effect can be seen.
 // Until the first sign of overload it doubles about once a second. Then it approaches the ceiling ever slower and leaves it ever
 // faster, as CUBIC does (RFC 9438): to cross the ceiling is the test of whether it is still there. Slow rates are tested rarely, because
@@ -383,7 +392,7 @@ func (c *controller) climb(now instant, s float64) {
 		c.set(CauseGrowth, c.current*math.Exp2(s/max(0.25, 2*c.latency.smooth, 4*c.cost/c.current)))
 		return
 	case c.ceiling == 0:
-		c.set(CauseGrowth, c.current*math.Exp2(s/max(1, c.latency.smooth, lateFew*c.cost/c.current)))
+		c.set(CauseGrowth, c.current*math.Exp2(s/c.doubles()))
 		return
 	}
 	n := c.requests(c.current)

@@ -37,7 +37,7 @@ func Late(now instant, s *Start, seed uint64) *Meter {
 	m := New(now, Config{Initial: rate}, seed)
 	m.Number(s.Number)
 	c := &m.control
-	c.off.inFlight = true // nothing but refusals counts
+	c.late, c.off.inFlight = true, true // nothing but refusals counts
 	c.inFlight, c.backoff = int(s.InFlight), s.Backoff
 	c.cutSeq, c.rowFrom, c.row = c.seq, c.seq, rowOfDead-1
 	c.used.Value, c.spared, c.asked = rate, true, s.Wait > 0
@@ -91,7 +91,7 @@ func (m *Meter) Gap() int64 { return nanos(m.control.cost / m.control.current) }
 // MaybeDown takes that refusals which began a silence have the status of a server that is down.
 func (m *Meter) MaybeDown(now instant) {
 	s := &m.control.silence
-	s.throttled, s.gap = false, outageGap
+	s.throttled, s.gap = false, m.control.outageGap()
 	m.control.probeAgain(now, now)
 }
 

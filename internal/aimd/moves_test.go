@@ -416,16 +416,22 @@ func TestARelapseIntoSilenceResumesAtAQuarter(t *testing.T) {
 func TestASilenceBeginsAfterARowOfFailures(t *testing.T) {
 	c := newController(Config{}, 0, 1)
 	c.row = rowOfDead - 0.1
-	assert.False(t, c.dead(Unavailable))
+	assert.False(t, c.dead(0, Unavailable))
 	c.row = rowOfDead
-	assert.True(t, c.dead(Unavailable))
-	c.row, c.cutAt, c.okAt = rowOfClosed, second, second-1
-	assert.True(t, c.dead(Throttled), "nothing was accepted since the cut")
-	assert.False(t, c.dead(Unavailable))
+	assert.True(t, c.dead(0, Unavailable))
+	c.row, c.dearUntil = rowIfDear, second
+	assert.True(t, c.dead(second-1, Throttled), "where a touch is dear")
+	assert.False(t, c.dead(second-1, Unavailable))
+	assert.False(t, c.dead(second, Throttled))
 	c.row--
-	assert.False(t, c.dead(Throttled))
+	assert.False(t, c.dead(second-1, Throttled))
+	c.row, c.cutAt, c.okAt, c.late = rowOfClosed, second, second-1, true
+	assert.True(t, c.dead(second, Throttled), "nothing was accepted since the cut")
+	assert.False(t, c.dead(second, Unavailable))
+	c.row--
+	assert.False(t, c.dead(second, Throttled))
 	c.row, c.okAt = rowOfClosed, second
-	assert.False(t, c.dead(Throttled))
+	assert.False(t, c.dead(second, Throttled))
 }
 
 // Refusals come sooner than the responses to requests that were accepted before. Those are no news.
@@ -528,7 +534,7 @@ func TestASilenceEndsAtWhatTheServerGave(t *testing.T) {
 			c.dearUntil, c.dearHold = never, 7
 		}
 		c.endSilence(from + s.dark)
-		assert.Equal(t, silence{from: from, gap: 2 * second, throttled: s.throttled, again: true, resume: 0.97}, c.silence)
+		assert.Equal(t, silence{from: from, throttled: s.throttled, again: true, resume: 0.97}, c.silence)
 		assert.Equal(t, from+s.dark, c.workedFrom)
 		assert.Equal(t, s.dark, c.paused)
 		assert.Zero(t, c.worked)

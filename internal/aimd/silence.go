@@ -25,20 +25,30 @@ type silence struct {
 
 const (
 	rowOfDead   = 10 // failures in a row, beyond twice the usual ones, after which only probes are sent
+	rowIfDear   = 2  // and where each touch of the limit is dear
 	rowOfClosed = 3  // refusals, after a cut
 	sameCount   = 16 // a part of a count, or of a time, that makes no difference
 	relapse     = 8  // successes since a silence: the next one is not the rest of it
 	firstGap    = 2 * second / 5
-	outageGap   = second // the longest gap between probes of a server that is down
+	outageGap   = 9 * second / 4 // the longest gap between probes of a server that is down
 )
 
 // dead reports whether the row of failures is long enough for a silence.
-func (c *controller) dead(o Outcome) bool {
+func (c *controller) dead(now instant, o Outcome) bool {
 	if c.off.silence {
 		return false
 	}
 	usual := math.Floor(2 * c.failures.usual * float64(c.seq-c.rowSeq)) // they may be quicker than successes
-	return c.row >= rowOfDead+usual || o == Throttled && c.okAt < c.cutAt && c.row >= rowOfClosed
+	closed := c.late && c.row >= rowOfClosed && c.okAt < c.cutAt        // since the cut, nothing was accepted
+	return c.row >= rowOfDead+usual || o == Throttled && (closed || c.row >= rowIfDear && c.dear(now))
+}
+
+// outageGap returns the longest gap between probes of a server that is down.
+func (c *controller) outageGap() int64 {
+	if c.late {
+		return second
+	}
+	return outageGap
 }
 
 // probed reports whether a request is the probe of a silence.
@@ -78,7 +88,7 @@ func (c *controller) probeFailed(now instant, t ticket, o Outcome) {
 	s := &c.silence
 	s.throttled = o == Throttled
 	c.closed(t.at)
-	s.gap = min(2*s.gap, max(s.gap, outageGap))
+	s.gap = min(2*s.gap, max(s.gap, c.outageGap()))
 	if o != Error && !c.off.dear {
 		s.gap = c.backoff.Wait(s.gap, !s.throttled)
 	}
@@ -89,7 +99,7 @@ func (c *controller) probeFailed(now instant, t ticket, o Outcome) {
 // is a little random, so that many clients do not probe together.
 func (c *controller) probeAgain(now, last instant) {
 	c.silence.probe = 0
-	c.silence.probeAt = max(now, c.backoff.Until(max(c.opens(), last+int64(float64(c.silence.gap)*(1+0.1*c.dice.Chance()))), 1))
+	c.silence.probeAt = max(now, c.backoff.Until(max(c.opens(), last+int64(float64(c.silence.gap)*(1+0.2*c.dice.Chance()))), 1))
 }
 
 // closed takes that the server was closed then.
@@ -120,7 +130,7 @@ func (c *controller) endSilence(now instant) {
 	c.cycled(now)
 	s.on = false
 	seen := s.open > 0
-	if took := now - c.workedFrom; !seen || took < s.open {
+	if took := now - c.workedFrom; c.late && (!seen || took < s.open) {
 		s.open = took
 	}
 	s.shut -= s.shut / sameCount // windows may become shorter
