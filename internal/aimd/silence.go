@@ -148,6 +148,9 @@ func (c *controller) endSilence(now instant) {
 		c.set(CauseAlive, min(s.resume*c.ceiling, sustained))
 	default:
 		c.set(CauseAlive, s.resume*c.ceiling)
+		if c.late { // an outage shows nothing of the rate
+			c.ceiling = 0
+		}
 	}
 	if s.throttled {
 		c.tollOf(4 * dark)

@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"slices"
 	"time"
 
 	"github.com/httpthrottle/throttle/internal/aimd"
@@ -51,9 +52,9 @@ func (a *Account) learn(g *Gate, rep *Report, now meter.Instant) {
 		}
 	}
 	if a.rate == nil {
-		if o == aimd.Throttled && !a.first.known {
+		if (o == aimd.Throttled || a.endless(rep, now)) && !a.first.known {
 			a.first = first{known: true, sent: rep.Sent, wait: wait}
-			if wait == 0 {
+			if wait == 0 && o == aimd.Throttled {
 				a.first.held = a.few(now)
 				a.Hold(now, a.first.held)
 			}
@@ -92,6 +93,14 @@ func (a *Account) learn(g *Gate, rep *Report, now meter.Instant) {
 	}
 }
 
+// endless reports whether a refusal is due to a quota of which nothing is left, and it is not known until when. Then one request at a time asks.
+// Once something is left, all that wait would be sent at that instant, if no rate bounded them.
+func (a *Account) endless(rep *Report, now meter.Instant) bool {
+	return rep.Kind == Exhausted && rep.Wait == 0 && rep.Hints.Wait == 0 && !rep.Own.Covered() && slices.ContainsFunc(rep.figures, func(c Figures) bool {
+		return c.Refused && c.Reset == meter.Never && a.knows(c.Name)
+	})
+}
+
 // few returns how long eight requests take at the rate that was accepted: for that, the first refusal stops requests that asks for no wait.
 func (a *Account) few(now meter.Instant) int64 {
 	return max(int64(min(8e9/a.lately.Over(rateOver).Rate(now), float64(second))), second/8)
@@ -125,7 +134,11 @@ func (a *Account) learned(now meter.Instant) (rate float64, why Why) {
 	s := a.start()
 	rate, known := s.Rate(now)
 	ceiling, silent := 0.0, false
-	if a.rate != nil {
+	last := a.backoff.Last()
+	switch {
+	case a.rate == nil && now-max(a.heard, a.Until()) > second, a.rate != nil && a.rate.Idle(now, a.unused(now, now-last)):
+		return 0, NoPace // the next request shows nothing of it
+	case a.rate != nil:
 		rate = a.rate.PerSecond(now)
 		ceiling, _, _ = a.rate.Bounds(now)
 		silent, _ = a.rate.Silent()
@@ -161,7 +174,11 @@ func (a *Account) ready(from meter.Instant) (at meter.Instant, sure bool) {
 //go:noinline
 func (a *Account) rateMatters(now meter.Instant) (must, full meter.Instant) {
 	if a.rate != nil {
-		return a.rate.Matters(now)
+		must, full = a.rate.Matters(now)
+		if a.rate.Idle(now, true) { // it is forgotten
+			full = max(must, meter.AddInstant(max(a.heard, a.Until(), a.backoff.Last()+a.rate.Gap()), second))
+		}
+		return must, full
 	}
 	must = meter.AddInstant(max(a.Until(), a.set), a.backoff.Most()) // the next refusal lengthens the wait
 	return must, must

@@ -538,7 +538,8 @@ func TestAKnownLimitIsUsedAgainRightAfterAnOutage(t *testing.T) {
 				}
 			}
 			assert.LessOrEqual(t, s.refused, int(down/time.Second)+9, "requests in the outage")
-			assert.InDelta(t, (down-time.Second).Seconds()/1.02, while, 1, "one a second after the last response, once the row is seen")
+			once := (down - time.Second).Seconds() / 1.12 // a gap is up to a fifth longer than a second, at random
+			assert.InDelta(t, once, while, 1+once/25, "one a second after the last response, once the row is seen")
 			assert.InDelta(t, 2*rate, after, 1, "in the second and third second after it")
 		})
 	}
