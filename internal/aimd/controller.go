@@ -29,6 +29,7 @@ type controller struct {
 
 	current   float64 // tokens per second, as of grownAt
 	late      bool    // it was begun by a refusal; see Late
+	own       float64 // the rate of the client's own limits, which is mostly right; 0: it has none
 	free      bool    // there was no sign of overload yet, and the rate has no bound but Max
 	ceiling   float64 // the rate at the last sign of overload; 0: there was none
 	toll      float64 // seconds in which the distance to the ceiling changes, at least: a multiple of what the last overload cost
@@ -295,7 +296,7 @@ func (c *controller) cut(now instant, why Cause, ceiling, r float64) {
 		r *= 0.5 / beta
 	}
 	c.cutAt = now
-	c.ceiling = c.clamp(ceiling)
+	c.ceiling = c.clamp(max(ceiling, c.own))
 	c.heldUntil = max(c.heldUntil, now)
 	c.roomy, c.crowded = false, 0
 	c.forgetResponses()

@@ -19,6 +19,7 @@ type Start struct {
 	InFlight int64
 	Held     int64 // how long requests were held because of it
 	Backoff  server.Backoff
+	Own      float64 // the rate of the client's own limits, which is mostly right; 0: it has none
 }
 
 // Rate returns the rate to begin with, and whether that was accepted.
@@ -41,10 +42,11 @@ func Late(now instant, s *Start, seed uint64) *Meter {
 	c.inFlight, c.backoff = int(s.InFlight), s.Backoff
 	c.cutSeq, c.rowFrom, c.row = c.seq, c.seq, rowOfDead-1
 	c.used.Value, c.spared, c.asked = rate, true, s.Wait > 0
-	c.silence.gap = s.Held
+	c.silence.gap, c.own = s.Held, s.Own
+	c.ceiling = s.Own
 	if s.Given.N > 0 {
 		c.workedFrom, c.givenFrom, c.okAt = s.Given.From, s.Given.From, s.Sent
-		c.worked, c.given, c.ceiling = s.Given.N, s.Given.N, rate
+		c.worked, c.given, c.ceiling = s.Given.N, s.Given.N, max(s.Own, rate)
 		c.accepted = meter.MeanRate{Value: rate, At: now}
 		m.bare.Given = true
 	}

@@ -110,6 +110,9 @@ func (a *Account) few(now meter.Instant) int64 {
 func (a *Account) start() (s aimd.Start) {
 	f := &a.first
 	s = aimd.Start{Sent: f.sent, Wait: f.wait, Held: f.held, Given: a.lately.Over(rateOver), Number: max(1, a.sent), Backoff: a.backoff}
+	if a.own.trusted() {
+		s.Own = a.even.most
+	}
 	for _, g := range a.gates {
 		s.InFlight += g.inFlight
 	}
