@@ -148,7 +148,7 @@ func (c *controller) endSilence(now instant) {
 		c.set(CauseAlive, min(s.resume*c.ceiling, sustained))
 	default:
 		c.set(CauseAlive, s.resume*c.ceiling)
-		if c.late { // an outage shows nothing of the rate
+		if c.late && !s.throttled && !s.again { // an outage shows nothing of the rate
 			c.ceiling = 0
 		}
 	}
