@@ -52,7 +52,7 @@ func (a *Account) learn(g *Gate, rep *Report, now meter.Instant) {
 		}
 	}
 	if a.rate == nil {
-		if (o == aimd.Throttled || a.endless(rep, now)) && !a.first.known {
+		if (o == aimd.Throttled || a.endless(rep)) && !a.first.known {
 			a.first = first{known: true, sent: rep.Sent, wait: wait}
 			if wait == 0 && o == aimd.Throttled {
 				a.first.held = a.few(now)
@@ -95,7 +95,7 @@ func (a *Account) learn(g *Gate, rep *Report, now meter.Instant) {
 
 // endless reports whether a refusal is due to a quota of which nothing is left, and it is not known until when. Then one request at a time asks.
 // Once something is left, all that wait would be sent at that instant, if no rate bounded them.
-func (a *Account) endless(rep *Report, now meter.Instant) bool {
+func (a *Account) endless(rep *Report) bool {
 	return rep.Kind == Exhausted && rep.Wait == 0 && rep.Hints.Wait == 0 && !rep.Own.Covered() && slices.ContainsFunc(rep.figures, func(c Figures) bool {
 		return c.Refused && c.Reset == meter.Never && a.knows(c.Name)
 	})
