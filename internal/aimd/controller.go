@@ -28,8 +28,7 @@ type controller struct {
 	dice meter.Dice
 
 	current   float64 // tokens per second, as of grownAt
-	late      bool    // it was begun by a refusal; see Late
-	own       float64 // the rate of the client's own limits, which is mostly right; 0: it has none
+	late      *late   // what it has besides if a refusal has begun it; nil: none has
 	free      bool    // there was no sign of overload yet, and the rate has no bound but Max
 	ceiling   float64 // the rate at the last sign of overload; 0: there was none
 	toll      float64 // seconds in which the distance to the ceiling changes, at least: a multiple of what the last overload cost
@@ -250,7 +249,7 @@ func (c *controller) failed(now instant, t ticket, o Outcome, retryAfter int64) 
 	if o != Throttled || c.off.pause {
 		retryAfter = 0
 	}
-	if untold := retryAfter <= 0 || !c.late; untold && news || retryAfter <= 0 && t.seq > c.rowFrom {
+	if untold := retryAfter <= 0 || c.late == nil; untold && news || retryAfter <= 0 && t.seq > c.rowFrom {
 		if c.row == 0 {
 			c.rowSeq = t.seq
 		}
@@ -261,7 +260,7 @@ func (c *controller) failed(now instant, t ticket, o Outcome, retryAfter int64) 
 		if c.probed(t) {
 			c.probeFailed(now, t, o)
 		}
-	case (retryAfter <= 0 || !c.late) && c.dead(now, o):
+	case (retryAfter <= 0 || c.late == nil) && c.dead(now, o):
 		c.beginSilence(now, o)
 	case o == Throttled && news && c.anotherEvent(now, t.at):
 		c.throttled(now, t, retryAfter)
@@ -296,7 +295,10 @@ func (c *controller) cut(now instant, why Cause, ceiling, r float64) {
 		r *= 0.5 / beta
 	}
 	c.cutAt = now
-	c.ceiling = c.clamp(max(ceiling, c.own))
+	if c.late != nil {
+		ceiling = max(ceiling, c.late.own)
+	}
+	c.ceiling = c.clamp(ceiling)
 	c.heldUntil = max(c.heldUntil, now)
 	c.roomy, c.crowded = false, 0
 	c.forgetResponses()
@@ -375,7 +377,7 @@ func (c *controller) grow(now instant) {
 
 // doubles returns in how many seconds the rate doubles before the first sign of overload.
 func (c *controller) doubles() float64 {
-	if c.late {
+	if c.late != nil {
 		return max(1, c.latency.smooth, lateFew*c.cost/c.current)
 	}
 	return c.tau() / 1e9

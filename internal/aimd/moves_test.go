@@ -425,7 +425,7 @@ func TestASilenceBeginsAfterARowOfFailures(t *testing.T) {
 	assert.False(t, c.dead(second, Throttled))
 	c.row--
 	assert.False(t, c.dead(second-1, Throttled))
-	c.row, c.cutAt, c.okAt, c.late = rowOfClosed, second, second-1, true
+	c.row, c.cutAt, c.okAt, c.late = rowOfClosed, second, second-1, new(late)
 	assert.True(t, c.dead(second, Throttled), "nothing was accepted since the cut")
 	assert.False(t, c.dead(second, Unavailable))
 	c.row--

@@ -18,16 +18,12 @@ type silence struct {
 	throttled bool    // the server refuses; otherwise it is down
 	resume    float64 // share of the rate to resume with
 	okSince   int     // successes since the last silence
-	n         float64 // tokens accepted before it since the last one
-	shut      int64   // since then, as long as the server was closed before that were as many: it was closed so long,
-	open      int64   // and open after that; 0: it is not known
 }
 
 const (
 	rowOfDead   = 10 // failures in a row, beyond twice the usual ones, after which only probes are sent
 	rowIfDear   = 2  // and where each touch of the limit is dear
 	rowOfClosed = 3  // refusals, after a cut
-	sameCount   = 16 // a part of a count, or of a time, that makes no difference
 	relapse     = 8  // successes since a silence: the next one is not the rest of it
 	firstGap    = 2 * second / 5
 	outageGap   = 9 * second / 4 // the longest gap between probes of a server that is down
@@ -39,13 +35,13 @@ func (c *controller) dead(now instant, o Outcome) bool {
 		return false
 	}
 	usual := math.Floor(2 * c.failures.usual * float64(c.seq-c.rowSeq)) // they may be quicker than successes
-	closed := c.late && c.row >= rowOfClosed && c.okAt < c.cutAt        // since the cut, nothing was accepted
+	closed := c.late != nil && c.row >= rowOfClosed && c.okAt < c.cutAt // since the cut, nothing was accepted
 	return c.row >= rowOfDead+usual || o == Throttled && (closed || c.row >= rowIfDear && c.dear(now))
 }
 
 // outageGap returns the longest gap between probes of a server that is down.
 func (c *controller) outageGap() int64 {
-	if c.late {
+	if c.late != nil {
 		return second
 	}
 	return outageGap
@@ -74,11 +70,8 @@ func (c *controller) beginSilence(now instant, o Outcome) {
 	}
 	c.cutSeq = c.seq
 	c.set(CauseSilence, c.current)
-	if math.Abs(c.worked-s.n) > s.n/sameCount { // it is closed for another reason
-		s.shut, s.open = 0, 0
-	}
-	s.n = c.worked
-	c.closed(now)
+	c.late.begins(c.worked)
+	c.late.closed(now - c.workedFrom)
 	c.probeAgain(now, now)
 }
 
@@ -87,7 +80,7 @@ func (c *controller) beginSilence(now instant, o Outcome) {
 func (c *controller) probeFailed(now instant, t ticket, o Outcome) {
 	s := &c.silence
 	s.throttled = o == Throttled
-	c.closed(t.at)
+	c.late.closed(t.at - c.workedFrom)
 	s.gap = min(2*s.gap, max(s.gap, c.outageGap()))
 	if o != Error && !c.off.dear {
 		s.gap = c.backoff.Wait(s.gap, !s.throttled)
@@ -99,27 +92,7 @@ func (c *controller) probeFailed(now instant, t ticket, o Outcome) {
 // is a little random, so that many clients do not probe together.
 func (c *controller) probeAgain(now, last instant) {
 	c.silence.probe = 0
-	c.silence.probeAt = max(now, c.backoff.Until(max(c.opens(), last+int64(float64(c.silence.gap)*(1+0.2*c.dice.Chance()))), 1))
-}
-
-// closed takes that the server was closed then.
-func (c *controller) closed(at instant) {
-	s := &c.silence
-	if s.shut = max(s.shut, at-c.workedFrom); s.shut >= s.open {
-		s.open = 0
-	}
-}
-
-// opens returns when a server is expected to be open again that was closed after as many requests the last time; 0: it is not known.
-func (c *controller) opens() instant {
-	s := &c.silence
-	switch {
-	case s.open == 0:
-		return 0
-	case s.open-s.shut > s.open/sameCount:
-		return c.workedFrom + s.shut + (s.open-s.shut)/2
-	}
-	return c.workedFrom + s.open
+	c.silence.probeAt = max(now, c.backoff.Until(max(c.late.opens(c.workedFrom), last+int64(float64(c.silence.gap)*(1+0.2*c.dice.Chance()))), 1))
 }
 
 // endSilence resumes after a probe was answered. A server that refused is taken to give what it gave over work and silence.
@@ -129,11 +102,7 @@ func (c *controller) endSilence(now instant) {
 	sustained := max(c.worked/(active+dark-seconds(s.gap)/2), c.sustained(now, -s.gap/2)) // the refusals ended between the last two probes
 	c.cycled(now)
 	s.on = false
-	seen := s.open > 0
-	if took := now - c.workedFrom; c.late && (!seen || took < s.open) {
-		s.open = took
-	}
-	s.shut -= s.shut / sameCount // windows may become shorter
+	seen := c.late.opened(now - c.workedFrom)
 	c.heldUntil = now
 	c.forgetResponses()
 	switch {
@@ -148,7 +117,7 @@ func (c *controller) endSilence(now instant) {
 		c.set(CauseAlive, min(s.resume*c.ceiling, sustained))
 	default:
 		c.set(CauseAlive, s.resume*c.ceiling)
-		if c.late && !s.throttled && !s.again { // an outage shows nothing of the rate
+		if c.late != nil && !s.throttled && !s.again { // an outage shows nothing of the rate
 			c.ceiling = 0
 		}
 	}

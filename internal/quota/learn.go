@@ -52,7 +52,7 @@ func (a *Account) learn(g *Gate, rep *Report, now meter.Instant) {
 		}
 	}
 	if a.rate == nil {
-		if (o == aimd.Throttled || a.endless(rep)) && !a.first.known {
+		if (o == aimd.Throttled && !rep.isTried() || a.endless(rep)) && !a.first.known {
 			a.first = first{known: true, sent: rep.Sent, wait: wait}
 			if wait == 0 && o == aimd.Throttled {
 				a.first.held = a.few(now)

@@ -177,7 +177,7 @@ func TestNothingIsLearnedWhereSomethingElseDecides(t *testing.T) {
 
 // Where requests could have been sent for a second, and none was, the next refusal is a first one again. After a refusal, it is not.
 func TestARateIsForgottenOnceRequestsCouldHaveBeenSent(t *testing.T) {
-	for _, rest := range []int64{second / 2, 3 * second} {
+	for _, rest := range []int64{second / 50, 3 * second} {
 		for _, refused := range []bool{false, true} {
 			a, g, _ := newFamilies()
 			for i := range int64(100) {
