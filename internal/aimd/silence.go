@@ -118,6 +118,7 @@ func (c *controller) endSilence(now instant) {
 	default:
 		c.set(CauseAlive, s.resume*c.ceiling)
 		if c.late != nil && !s.throttled && !s.again { // an outage shows nothing of the rate
+			c.set(CauseAlive, max(c.current, c.late.own))
 			c.ceiling = 0
 		}
 	}

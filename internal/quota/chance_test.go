@@ -34,7 +34,7 @@ func TestARefusalByChanceHoldsOnlyForTheWaitThatItAsksFor(t *testing.T) {
 	assert.Equal(t, Refused, rep.Kind, "it is not known yet")
 	require.Equal(t, held, a.Held(), "nothing holds the trial")
 	sends(t, g, now, server.Together)
-	require.False(t, g.Payable(now+1, 1), "one by one again")
+	require.Equal(t, a.rate == nil, g.Payable(now+1, 1), "one by one again, if a rate is known")
 	for i := range int64(server.Together) {
 		ends(g, now, now+i, true)
 	}
