@@ -129,11 +129,3 @@ func requireWaits(t testing.TB, g *Gate, now meter.Instant) {
 	require.Less(t, g.Plan(now, 0, 1), meter.Never)
 	require.False(t, g.Payable(now, 1))
 }
-
-// kindOf returns what a refusal is that an empty quota explains, or does not.
-func kindOf(explained bool) Kind {
-	if explained {
-		return Exhausted
-	}
-	return Refused
-}

@@ -8,12 +8,10 @@ import (
 // A refusal is one of a request because of a limit, which waiting ends.
 type refusal struct {
 	at   meter.Instant // when it came
-	sent meter.Instant // when the request was sent
 	wait int64         // for which it asks; 0: it does not say
 	kind Kind          // Refused, Exhausted or ByChance
-	bare Bare
-	host bool // it may concern the other accounts of the server, too
-	all  bool // it says that it concerns all requests with the same keys, also those that are counted separately
+	host bool          // it may concern the other accounts of the server, too
+	all  bool          // it says that it concerns all requests with the same keys, also those that are counted separately
 }
 
 // A LastRefusal is the last refusal of an account because of a limit, for people.
