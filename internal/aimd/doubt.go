@@ -20,7 +20,9 @@ func (m *Meter) Doubt(now instant, charged int64, sent instant, cost int64) func
 		m.control, m.freed, m.bare = was.control, was.freed, was.bare
 		c := &m.control
 		c.seq, c.inFlight = is.seq, is.inFlight+1 // it is answered again
-		c.silence.probing = c.silence.probing && is.silence.probing
+		if c.silence.probe != uint64(charged) {
+			c.silence.probe = is.silence.probe
+		}
 		if c.shown = is.shown; c.shown != c.current {
 			c.why = CauseRestored
 		}

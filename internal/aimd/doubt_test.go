@@ -75,7 +75,7 @@ func TestAProbeThatWasNoFailureEndsASilence(t *testing.T) {
 	end := doubted(m, now, 1, Throttled, 0)[0]
 	require.True(t, end(now, ClientError))
 	require.False(t, m.control.silence.on)
-	require.False(t, m.control.silence.probing)
+	require.False(t, m.control.silence.probe > 0)
 }
 
 func TestAnUndoneCutIsReported(t *testing.T) {

@@ -87,7 +87,7 @@ func (m *Meter) Plan(from instant, ahead, cost int64) instant {
 // Interval implements [meter.Steady], for Plan.
 func (m *Meter) Interval() int64 { return per / perMega(m.control.cfg.Max) }
 
-// Take returns twice the number of the request, plus one for a probe. The first request after a pause or a silence takes what was saved up
+// Take returns the number of the request. The first one after a pause or a silence takes what was saved up
 // until then: it would be refused together by a server that has not saved anything up.
 func (m *Meter) Take(due, now instant, cost int64, waited bool) int64 {
 	if m.begins && due >= m.control.pausedUntil {
@@ -95,18 +95,16 @@ func (m *Meter) Take(due, now instant, cost int64, waited bool) int64 {
 		m.bucket.Begin(max(due, m.bucket.AsOf()), m.within(cost))
 		m.control.start(due)
 	}
-	charged := 2 * m.bucket.Take(due, now, cost, waited)
+	m.bucket.Take(due, now, cost, waited)
 	if m.ready = never; waited {
 		if at := m.bucket.Ready(now, 0, m.within(cost)); at > now {
 			m.ready = at
 		}
 	}
 	m.control.rest(now, waited)
-	if m.control.send(now, cost).probe {
-		charged++
-	}
+	number := m.control.send(now, cost).seq
 	m.follow(now)
-	return charged
+	return int64(number)
 }
 
 // Halted implements [meter.Halter]. A client with the rate of its share of a window, which others empty at a higher rate, would otherwise
@@ -176,7 +174,7 @@ func (m *Meter) Answered(now instant, charged int64, sent instant, cost int64, o
 	if now < m.freed && retryAfter <= 0 { // what was sent before has spent the server's tokens: one cut is enough
 		m.control.cutSeq = m.control.seq
 	}
-	t := ticket{seq: uint64(charged / 2), at: sent, cost: max(1, float64(cost)), probe: charged%2 == 1}
+	t := ticket{seq: uint64(charged), at: sent, cost: max(1, float64(cost))}
 	paused, silent := m.control.pausedUntil, m.control.silence.on
 	m.control.result(now, t, o, time.Duration(now-sent), retryAfter)
 	if m.trial {
@@ -187,11 +185,10 @@ func (m *Meter) Answered(now instant, charged int64, sent instant, cost int64, o
 	return charged
 }
 
-// Belied takes that a request was refused after all which was answered as one that the server accepted. It returns charged, as that of a
-// request that is no probe: the silence that it would have ended has ended.
+// Belied takes that a request was refused after all which was answered as one that the server accepted.
 func (m *Meter) Belied(now instant, charged int64, sent instant, cost int64, retryAfter time.Duration) int64 {
 	m.control.inFlight++ // it is not in flight any more, and is taken out once more
-	return m.Answered(now, charged&^1, sent, cost, Throttled, retryAfter)
+	return m.Answered(now, charged, sent, cost, Throttled, retryAfter)
 }
 
 // Room lets the rate grow quickly while the server reports that it allows a higher one per second, but not to what was refused. The
@@ -253,17 +250,17 @@ func (m *Meter) Relearn(now instant) {
 
 // GiveBack undoes the Take of a request that was never sent.
 func (m *Meter) GiveBack(charged int64, now instant, cost int64) {
-	m.bucket.GiveBack(charged/2, now, cost)
+	m.bucket.GiveBack(charged, now, cost)
 	m.Answered(now, charged, now, cost, Ignore, 0)
 }
 
 // Refund gives the tokens of a request back that never reached the server, after Answered.
 func (m *Meter) Refund(charged int64, now instant, cost int64) {
-	m.bucket.GiveBack(charged/2, now, cost)
+	m.bucket.GiveBack(charged, now, cost)
 }
 
 func (m *Meter) Settle(charged int64, now instant, paid, cost int64) {
-	m.bucket.Correct(charged/2, now, paid, cost, int64(min(meter.SettleOver*m.rate, maxRate)))
+	m.bucket.Correct(charged, now, paid, cost, int64(min(meter.SettleOver*m.rate, maxRate)))
 	m.control.seq = uint64(m.bucket.LastTake()) // both number requests alike
 	m.control.settled(now, float64(cost-paid))
 }

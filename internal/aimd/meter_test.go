@@ -88,7 +88,7 @@ func TestAnAnswerIsThatOfItsRequest(t *testing.T) {
 	now = m.control.gate(now)
 	require.True(t, m.Payable(now, 1))
 	probe := m.Take(now, now, 1, false)
-	require.Equal(t, m.control.seq, uint64(probe/2))
+	require.Equal(t, m.control.seq, uint64(probe))
 	require.Equal(t, never, m.Ready(now, 0, 1))
 	require.False(t, m.Payable(now, 1))
 	m.Answered(now, requests[0], 3*second, 1, OK, 0)
@@ -199,7 +199,7 @@ func TestBucketAndControllerNumberRequestsAlike(t *testing.T) {
 	charged := m.Take(0, 0, 1, false)
 	m.Settle(charged, second, 1, 2)
 	charged = m.Take(3*second, 3*second, 1, false)
-	require.Equal(t, m.control.seq, uint64(charged/2))
+	require.Equal(t, m.control.seq, uint64(charged))
 }
 
 // A meter is kept for as long as what it knows matters.

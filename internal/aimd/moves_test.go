@@ -408,10 +408,10 @@ func TestARelapseIntoSilenceResumesAtAQuarter(t *testing.T) {
 		require.False(t, b.silence.on)
 		return b.silence.resume
 	}
-	assert.Equal(t, resumeAt, resume(5), "the first")
-	assert.Equal(t, resumeAt/4, resume(63))
-	assert.Equal(t, resumeAt/16, resume(63))
-	assert.Equal(t, resumeAt, resume(64))
+	assert.Equal(t, 1.0, resume(5), "the first")
+	assert.Equal(t, 1.0/4, resume(relapse-1))
+	assert.Equal(t, 1.0/16, resume(relapse-1))
+	assert.Equal(t, 1.0, resume(relapse))
 }
 
 func TestASilenceBeginsAfterARowOfFailures(t *testing.T) {
@@ -426,6 +426,13 @@ func TestASilenceBeginsAfterARowOfFailures(t *testing.T) {
 	assert.False(t, c.dead(second, Throttled))
 	c.row--
 	assert.False(t, c.dead(second-1, Throttled))
+	c.row, c.cutAt, c.okAt, c.late = rowOfClosed, second, second-1, new(late)
+	assert.True(t, c.dead(second, Throttled), "nothing was accepted since the cut")
+	assert.False(t, c.dead(second, Unavailable))
+	c.row--
+	assert.False(t, c.dead(second, Throttled))
+	c.row, c.okAt = rowOfClosed, second
+	assert.False(t, c.dead(second, Throttled))
 }
 
 // Refusals come sooner than the responses to requests that were accepted before. Those are no news.
@@ -489,25 +496,25 @@ func TestTheGapBetweenProbesDoublesToItsBound(t *testing.T) {
 		c.backoff.Sent(second, true)
 		c.backoff.Sent(second+s.dark, true)
 		c.silence = silence{on: true, from: second, gap: outageGap}
-		c.probeFailed(second+s.dark, ticket{at: second + s.dark, probe: true}, s.o)
+		c.probeFailed(second+s.dark, ticket{at: second + s.dark}, s.o)
 		assert.Equal(t, s.want, c.silence.gap, "%v after %v", s.o, s.dark)
 		assert.Equal(t, s.o == Throttled, c.silence.throttled)
 	}
 	c := newController(Config{}, 0, 1)
 	c.silence = silence{on: true, gap: second}
-	c.probeFailed(second, ticket{probe: true}, Error)
+	c.probeFailed(second, ticket{}, Error)
 	assert.Equal(t, 2*second, c.silence.gap)
 }
 
 func TestTheNextProbeFollowsTheLastByAGap(t *testing.T) {
 	c := newController(Config{}, 0, 1)
-	c.silence = silence{on: true, gap: 10 * second, probing: true}
+	c.silence = silence{on: true, gap: 10 * second, probe: 1}
 	earliest, latest := never, instant(0)
 	for range 1000 {
 		c.probeAgain(5*second, 2*second)
 		earliest, latest = min(earliest, c.silence.probeAt), max(latest, c.silence.probeAt)
 	}
-	assert.False(t, c.silence.probing)
+	assert.False(t, c.silence.probe > 0)
 	assert.InDelta(t, 12, seconds(earliest), 0.02)
 	assert.InDelta(t, 14, seconds(latest), 0.02)
 	c.probeAgain(60*second, 2*second)
@@ -524,12 +531,12 @@ func TestASilenceEndsAtWhatTheServerGave(t *testing.T) {
 		c := newController(Config{Initial: 100}, 0, 1)
 		from := 1000 * second
 		c.ceiling, c.worked, c.workedFrom = 200, s.worked, from-s.active
-		c.silence = silence{on: true, from: from, gap: 2 * second, throttled: s.throttled, again: s.again, resume: 0.97, okSince: 9, probing: true}
+		c.silence = silence{on: true, from: from, gap: 2 * second, throttled: s.throttled, again: s.again, resume: 0.97, okSince: 9, probe: 1}
 		if s.dear {
 			c.dearUntil, c.dearHold = never, 7
 		}
 		c.endSilence(from + s.dark)
-		assert.Equal(t, silence{from: from, gap: 2 * second, throttled: s.throttled, again: true, resume: 0.97}, c.silence)
+		assert.Equal(t, silence{from: from, throttled: s.throttled, again: true, resume: 0.97}, c.silence)
 		assert.Equal(t, from+s.dark, c.workedFrom)
 		assert.Equal(t, s.dark, c.paused)
 		assert.Zero(t, c.worked)
