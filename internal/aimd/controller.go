@@ -28,6 +28,7 @@ type controller struct {
 	dice meter.Dice
 
 	current   float64 // tokens per second, as of grownAt
+	late      *late   // what it has besides if a refusal has begun it; nil: none has
 	free      bool    // there was no sign of overload yet, and the rate has no bound but Max
 	ceiling   float64 // the rate at the last sign of overload; 0: there was none
 	toll      float64 // seconds in which the distance to the ceiling changes, at least: a multiple of what the last overload cost
@@ -163,6 +164,10 @@ func (c *controller) tau() float64 {
 // rest takes whether a request waited that is sent now. A rest before it is no time in which the server gave less, except that some of it
 // counts.
 func (c *controller) rest(now instant, waited bool) {
+	if s := &c.silence; s.on && !waited { // it could not be sent before
+		c.backoff.Rested(max(0, now-max(s.probeAt, c.backoff.Last())))
+		waited = true
+	}
 	if d := min(c.backoff.Sent(now, waited), now-c.workedFrom) - restAtMost; d > 0 {
 		c.workedFrom, c.givenFrom = c.workedFrom+d, c.givenFrom+d
 	}
@@ -246,7 +251,7 @@ func (c *controller) failed(now instant, t ticket, o Outcome, retryAfter int64) 
 	if o != Throttled || c.off.pause {
 		retryAfter = 0
 	}
-	if news || retryAfter <= 0 && t.seq > c.rowFrom {
+	if untold := retryAfter <= 0 || c.late == nil; untold && news || retryAfter <= 0 && t.seq > c.rowFrom {
 		if c.row == 0 {
 			c.rowSeq = t.seq
 		}
@@ -257,7 +262,7 @@ func (c *controller) failed(now instant, t ticket, o Outcome, retryAfter int64) 
 		if c.probed(t) {
 			c.probeFailed(now, t, o)
 		}
-	case c.dead(now, o):
+	case (retryAfter <= 0 || c.late == nil) && c.dead(now, o):
 		c.beginSilence(now, o)
 	case o == Throttled && news && c.anotherEvent(now, t.at):
 		c.throttled(now, t, retryAfter)
@@ -292,6 +297,9 @@ func (c *controller) cut(now instant, why Cause, ceiling, r float64) {
 		r *= 0.5 / beta
 	}
 	c.cutAt = now
+	if c.late != nil {
+		ceiling = max(ceiling, c.late.own)
+	}
 	c.ceiling = c.clamp(ceiling)
 	c.heldUntil = max(c.heldUntil, now)
 	c.roomy, c.crowded = false, 0
@@ -371,6 +379,14 @@ func (c *controller) grow(now instant) {
 	}
 }
 
+// doubles returns in how many seconds the rate doubles before the first sign of overload.
+func (c *controller) doubles() float64 {
+	if c.late != nil {
+		return max(1, c.latency.smooth, lateFew*c.cost/c.current)
+	}
+	return c.tau() / 1e9
+}
+
 // climb lets the rate grow for s seconds. While the server reports that there is room, it doubles as fast as an effect can be seen.
 // Until the first sign of overload it doubles about once a second. Then it approaches the ceiling ever slower and leaves it ever
 // faster, as CUBIC does (RFC 9438): to cross the ceiling is the test of whether it is still there. Slow rates are tested rarely, because
@@ -383,7 +399,7 @@ func (c *controller) climb(now instant, s float64) {
 		c.set(CauseGrowth, c.current*math.Exp2(s/max(0.25, 2*c.latency.smooth, 4*c.cost/c.current)))
 		return
 	case c.ceiling == 0:
-		c.set(CauseGrowth, c.current*math.Exp2(s*1e9/c.tau()))
+		c.set(CauseGrowth, c.current*math.Exp2(s/c.doubles()))
 		return
 	}
 	n := c.requests(c.current)

@@ -408,10 +408,10 @@ func TestARelapseIntoSilenceResumesAtAQuarter(t *testing.T) {
 		require.False(t, b.silence.on)
 		return b.silence.resume
 	}
-	assert.Equal(t, resumeAt, resume(5), "the first")
-	assert.Equal(t, resumeAt/4, resume(63))
-	assert.Equal(t, resumeAt/16, resume(63))
-	assert.Equal(t, resumeAt, resume(64))
+	assert.Equal(t, 1.0, resume(5), "the first")
+	assert.Equal(t, 1.0/4, resume(relapse-1))
+	assert.Equal(t, 1.0/16, resume(relapse-1))
+	assert.Equal(t, 1.0, resume(relapse))
 }
 
 func TestASilenceBeginsAfterARowOfFailures(t *testing.T) {
@@ -426,6 +426,13 @@ func TestASilenceBeginsAfterARowOfFailures(t *testing.T) {
 	assert.False(t, c.dead(second, Throttled))
 	c.row--
 	assert.False(t, c.dead(second-1, Throttled))
+	c.row, c.cutAt, c.okAt, c.late = rowOfClosed, second, second-1, new(late)
+	assert.True(t, c.dead(second, Throttled), "nothing was accepted since the cut")
+	assert.False(t, c.dead(second, Unavailable))
+	c.row--
+	assert.False(t, c.dead(second, Throttled))
+	c.row, c.okAt = rowOfClosed, second
+	assert.False(t, c.dead(second, Throttled))
 }
 
 // Refusals come sooner than the responses to requests that were accepted before. Those are no news.
@@ -529,7 +536,7 @@ func TestASilenceEndsAtWhatTheServerGave(t *testing.T) {
 			c.dearUntil, c.dearHold = never, 7
 		}
 		c.endSilence(from + s.dark)
-		assert.Equal(t, silence{from: from, gap: 2 * second, throttled: s.throttled, again: true, resume: 0.97}, c.silence)
+		assert.Equal(t, silence{from: from, throttled: s.throttled, again: true, resume: 0.97}, c.silence)
 		assert.Equal(t, from+s.dark, c.workedFrom)
 		assert.Equal(t, s.dark, c.paused)
 		assert.Zero(t, c.worked)

@@ -21,11 +21,12 @@ type silence struct {
 }
 
 const (
-	resumeAt  = 0.97 // of the ceiling: below it the climb to nine tenths would take seconds
-	rowOfDead = 10   // failures in a row, beyond twice the usual ones, after which only probes are sent
-	rowIfDear = 2    // and where each touch of the limit is dear
-	firstGap  = 2 * second / 5
-	outageGap = 9 * second / 4 // the longest gap between probes of a server that is down
+	rowOfDead   = 10 // failures in a row, beyond twice the usual ones, after which only probes are sent
+	rowIfDear   = 2  // and where each touch of the limit is dear
+	rowOfClosed = 3  // refusals, after a cut
+	relapse     = 8  // successes since a silence: the next one is not the rest of it
+	firstGap    = 2 * second / 5
+	outageGap   = 9 * second / 4 // the longest gap between probes of a server that is down
 )
 
 // dead reports whether the row of failures is long enough for a silence.
@@ -35,7 +36,16 @@ func (c *controller) dead(now instant, o Outcome) bool {
 	}
 	share, _ := c.failures.Usual()
 	usual := math.Floor(2 * share * float64(c.seq-c.rowSeq)) // they may be quicker than successes
-	return c.row >= rowOfDead+usual || c.row >= rowIfDear && o == Throttled && c.dear(now)
+	closed := c.late != nil && c.row >= rowOfClosed && c.okAt < c.cutAt // since the cut, nothing was accepted
+	return c.row >= rowOfDead+usual || o == Throttled && (closed || c.row >= rowIfDear && c.dear(now))
+}
+
+// outageGap returns the longest gap between probes of a server that is down.
+func (c *controller) outageGap() int64 {
+	if c.late != nil {
+		return second
+	}
+	return outageGap
 }
 
 // probed reports whether a request is the probe of a silence.
@@ -44,12 +54,12 @@ func (c *controller) probed(t ticket) bool { return c.silence.on && t.seq == c.s
 func (c *controller) beginSilence(now instant, o Outcome) {
 	s := &c.silence
 	c.bound(now, CauseSilence)
-	if s.from > 0 && s.okSince < 64 {
+	if s.from > 0 && s.okSince < relapse {
 		s.resume /= 4 // a relapse
 	} else {
-		s.resume = resumeAt
+		s.resume = 1
 	}
-	s.on, s.from, s.gap, s.throttled = true, now, max(firstGap, nanos(2*c.latency.smooth)), o == Throttled
+	s.on, s.from, s.gap, s.throttled = true, now, max(firstGap, 2*s.gap, nanos(max(2*c.latency.smooth, c.cost/c.current))), o == Throttled
 	c.ceiling = max(c.ceiling, c.current)
 	switch {
 	case c.failures.Higher(): // load causes them, maybe also those at the lower rate
@@ -60,6 +70,8 @@ func (c *controller) beginSilence(now instant, o Outcome) {
 	}
 	c.cutSeq = c.seq
 	c.set(CauseSilence, c.current)
+	c.late.begins(c.worked)
+	c.late.closed(now - c.workedFrom)
 	c.probeAgain(now, now)
 }
 
@@ -68,7 +80,8 @@ func (c *controller) beginSilence(now instant, o Outcome) {
 func (c *controller) probeFailed(now instant, t ticket, o Outcome) {
 	s := &c.silence
 	s.throttled = o == Throttled
-	s.gap = min(2*s.gap, outageGap)
+	c.late.closed(t.at - c.workedFrom)
+	s.gap = min(2*s.gap, max(s.gap, c.outageGap()))
 	if o != Error && !c.off.dear {
 		s.gap = c.backoff.Wait(s.gap, !s.throttled)
 	}
@@ -79,7 +92,7 @@ func (c *controller) probeFailed(now instant, t ticket, o Outcome) {
 // is a little random, so that many clients do not probe together.
 func (c *controller) probeAgain(now, last instant) {
 	c.silence.probe = 0
-	c.silence.probeAt = max(now, c.backoff.Until(last+int64(float64(c.silence.gap)*(1+0.2*c.dice.Chance())), 1))
+	c.silence.probeAt = max(now, c.backoff.Until(max(c.late.opens(c.workedFrom), last+int64(float64(c.silence.gap)*(1+0.2*c.dice.Chance()))), 1))
 }
 
 // endSilence resumes after a probe was answered. A server that refused is taken to give what it gave over work and silence.
@@ -89,23 +102,30 @@ func (c *controller) endSilence(now instant) {
 	sustained := max(c.worked/(active+dark-seconds(s.gap)/2), c.sustained(now, -s.gap/2)) // the refusals ended between the last two probes
 	c.cycled(now)
 	s.on = false
+	seen := c.late.opened(now - c.workedFrom)
 	c.heldUntil = now
 	c.forgetResponses()
 	switch {
+	case s.throttled && seen: // after as many requests, in the same time
+		c.set(CauseAlive, sustained)
 	case s.throttled && (seconds(dearPause) < dark && dark > active/2 || c.dear(now)) && c.known() && !c.off.quota:
-		r := Halfway(min(c.ceiling, sustained), c.ceiling) // current was cut for the first refusals of the row
+		r := halfway(min(c.ceiling, sustained), c.ceiling) // current was cut for the first refusals of the row
 		c.ceiling = c.clamp(max(r, beta*min(c.ceiling, c.worked/max(active, dark))))
 		c.holdDear(now, active+dark)
 		c.set(CauseAlive, r)
-	case (s.throttled || s.again) && c.worked > 0:
+	case (s.throttled || s.again) && c.requests(c.worked) > handful:
 		c.set(CauseAlive, min(s.resume*c.ceiling, sustained))
 	default:
 		c.set(CauseAlive, s.resume*c.ceiling)
+		if c.late != nil && !s.throttled && !s.again { // an outage shows nothing of the rate
+			c.set(CauseAlive, max(c.current, c.late.own))
+			c.ceiling = 0
+		}
 	}
 	if s.throttled {
 		c.tollOf(4 * dark)
 	}
-	s.okSince, s.probe, s.again = 0, 0, true
+	s.okSince, s.probe, s.gap, s.again = 0, 0, 0, true
 	c.row, c.worked, c.workedFrom, c.paused = 0, 0, now, now-s.from
 	c.used = meter.MeanRate{At: now}
 }

@@ -299,7 +299,8 @@ func (r *Registry) asked(g *Gate, rep *Report, now meter.Instant) (to *Account) 
 	case a.weigh(g, rep):
 		g.odds = 0
 		if to = r.split(g, now); to != a { // what refusals have shown is of the gate that leaves
-			a.pace, a.row = a.pace.forget(now), row{}
+			a.shown = nil
+			a.unlearn()
 		}
 		return to
 	case refused && stopped && !g.joined:
@@ -350,8 +351,8 @@ func (a *Account) weigh(g *Gate, rep *Report) (apart bool) {
 
 // isWeighed reports whether an accepted request of the gate shows something of what the server counts together.
 func (g *Gate) isWeighed() bool {
-	c := g.Account.closures
-	return c != nil && (c.spell.n > 0 || g.odds > 0)
+	s := g.Account.shown
+	return s != nil && (s.spell.n > 0 || g.odds > 0)
 }
 
 // contradicts reports whether responses to requests of other gates than g have shown that the account has other quotas than are
@@ -427,7 +428,7 @@ func (g *Gate) mayTry(of int8) bool { return g.tries[of] == 0 || g.own.sent >= t
 func (p *group) mixed(family uint64, now meter.Instant) {
 	for _, a := range p.accounts {
 		if slices.ContainsFunc(a.gates[:min(len(a.gates), lookAtMost)], func(g *Gate) bool { return g.family == family }) {
-			a.pace = a.pace.forget(now)
+			a.unlearn()
 			for _, q := range a.quotas {
 				q.unlearn()
 			}
@@ -607,7 +608,7 @@ func (r *Registry) split(g *Gate, now meter.Instant) *Account {
 		return a
 	}
 	n := newAccount(a.server, r.seeds.Uint64())
-	n.Key, n.final, n.own, n.bare, n.sent, n.used, n.pace.most = a.Key, a.final, a.own, a.bare, a.sent, now, a.pace.most
+	n.Key, n.final, n.own, n.bare, n.sent, n.used, n.even.most = a.Key, a.final, a.own, a.bare, a.sent, now, a.even.most
 	a.server.add(n)
 	if g.joined { // what the account's responses have shown of rates and times is of a mixture
 		for _, q := range g.quotas {
@@ -644,10 +645,7 @@ func (r *Registry) move(g *Gate, to *Account, now meter.Instant) (from *Account)
 	}
 	g.quotas = nil
 	g.Leave()
-	if more := from.sent - to.sent; more > 0 {
-		to.sent = from.sent
-		to.units.skip(more)
-	}
+	from.moves(to, g, now)
 	g.Join(to)
 	if to.knows(Unnamed) {
 		g.under(now, Unnamed)

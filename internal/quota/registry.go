@@ -180,7 +180,7 @@ func (r *Registry) Apply(g *Gate, rep *Report, now meter.Instant) Change {
 // it does nothing, and reports false: where requests wait, and where something may be known of a refusal that the response contradicts.
 func (r *Registry) Accepted(g *Gate, rep *Report, now meter.Instant) (ok bool) {
 	a := g.Account
-	if len(a.waiting) > 0 || a.byRefusal || g.isWeighed() || a.final != nil || a.held > rep.Sent || a.server.held > rep.Sent || rep.Own.Learns() || r.size > maxTotal {
+	if len(a.waiting) > 0 || a.byRefusal || a.first.known || g.isWeighed() || a.final != nil || a.held > rep.Sent || a.server.held > rep.Sent || rep.Own.Learns() || r.size > maxTotal {
 		return false
 	}
 	rep.Kind = Done
@@ -204,6 +204,9 @@ func (r *Registry) ApplyUngated(key *Key, rep *Report, unseen Unseen, now meter.
 	if rep.Hints.After == nil {
 		g.Sent()
 		a.backoff.Sent(rep.Sent, false)
+		if a.rate != nil {
+			a.rate.Sent()
+		}
 	}
 	if unseen.Before != (record.Record{}) {
 		a.lately = unseen.Before.Without(float64(unseen.Since + 1)) // their responses have not come

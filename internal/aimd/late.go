@@ -1,0 +1,167 @@
+package aimd
+
+import (
+	"math"
+	"unsafe"
+
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/record"
+	"github.com/httpthrottle/throttle/internal/server"
+)
+
+const (
+	lateFew   = 4.0 // per second, where it is not known which rate was accepted
+	sameCount = 16  // a part of a count, or of a time, that makes no difference
+)
+
+// Late is what a controller has that a refusal has begun: the rate of the client's own limits, which is mostly right, and for how long the
+// server was closed after as many requests as this time, from one silence to the next.
+type late struct {
+	own  float64 // 0: it has none
+	n    float64 // tokens accepted from the last silence to this one
+	shut int64   // after the last silence, the server was closed for so long,
+	open int64   // and open after that; 0: it is not known
+}
+
+// begins takes how many tokens were accepted from the last silence to one that begins.
+func (l *late) begins(n float64) {
+	if l == nil {
+		return
+	}
+	if math.Abs(n-l.n) > l.n/sameCount { // it is closed for another reason
+		l.shut, l.open = 0, 0
+	}
+	l.n = n
+}
+
+// closed takes that the server was closed for so long after the last silence.
+func (l *late) closed(since int64) {
+	if l == nil {
+		return
+	}
+	if l.shut = max(l.shut, since); l.shut >= l.open {
+		l.open = 0
+	}
+}
+
+// opens returns when the server is expected to be open again after a silence that ended then; 0: it is not known.
+func (l *late) opens(from instant) instant {
+	switch {
+	case l == nil || l.open == 0:
+		return 0
+	case l.open-l.shut > l.open/sameCount:
+		return from + l.shut + (l.open-l.shut)/2
+	}
+	return from + l.open
+}
+
+// opened takes that the server was open again so long after the last silence. It reports whether that was expected.
+func (l *late) opened(since int64) (expected bool) {
+	if l == nil {
+		return false
+	}
+	if expected = l.open > 0; !expected || since < l.open {
+		l.open = since
+	}
+	l.shut -= l.shut / sameCount // windows may become shorter
+	return expected
+}
+
+// A Start is what is known of an account whose rate begins to be learned because a request was refused.
+type Start struct {
+	Sent     instant    // when that request was sent
+	Wait     int64      // for which the refusal asked; 0: it did not
+	Given    record.Sum // what was accepted lately
+	Number   int64      // of the last request
+	InFlight int64
+	Held     int64 // how long requests were held because of it
+	Backoff  server.Backoff
+	Own      float64 // the rate of the client's own limits, which is mostly right; 0: it has none
+}
+
+// Rate returns the rate to begin with, and whether that was accepted.
+func (s *Start) Rate(now instant) (rate float64, known bool) {
+	if s.Given.N == 0 || s.Sent-s.Given.From < second {
+		return max(lateFew, s.Given.Rate(now)), false
+	}
+	return s.Given.Rate(s.Sent), true
+}
+
+// Late returns the meter of an account that has sent requests without one, until one was refused. The next one is sent now. The rate is that
+// which was accepted lately. What was accepted in less than a second is a burst, and no rate, so there it begins low. If the next request is
+// refused, too, the server is closed.
+func Late(now instant, s *Start, seed uint64) *Meter {
+	rate, known := s.Rate(now)
+	m := New(now, Config{Initial: rate}, seed)
+	m.Number(s.Number)
+	c := &m.control
+	c.late, c.off.inFlight = &late{own: s.Own}, true // nothing but refusals counts
+	c.inFlight, c.backoff = int(s.InFlight), s.Backoff
+	c.cutSeq, c.rowFrom, c.row = c.seq, c.seq, rowOfDead-1
+	c.used.Value, c.spared, c.asked = rate, true, s.Wait > 0
+	c.silence.gap = s.Held
+	c.ceiling = s.Own
+	if s.Given.N > 0 {
+		c.workedFrom, c.givenFrom, c.okAt = s.Given.From, s.Given.From, s.Sent
+		c.worked, c.given = s.Given.N, s.Given.N
+		if !known { // it was a burst, after which the server was closed
+			c.ceiling = max(s.Own, rate)
+		}
+		c.accepted = meter.MeanRate{Value: rate, At: now}
+		m.bare.Given = true
+	}
+	if s.Wait > 0 {
+		c.cycled(now)
+		c.pause(now-s.Wait, s.Wait)
+	}
+	m.begins = true
+	return m
+}
+
+// Idle reports whether the rate bounds nothing: the last refusal is no news, and requests could have been sent for a while, or none was
+// refused, as far as is known, and what is sent is less than half of it.
+func (m *Meter) Idle(now instant, unused bool) bool {
+	c := &m.control
+	c.grow(now)
+	return c.row == 0 && !c.silence.on && now >= c.pausedUntil && (unused || c.ceiling == 0 && !c.inUse(now))
+}
+
+// Number has requests numbered from the one after that of a number, unless they are already.
+func (m *Meter) Number(n int64) {
+	m.bucket.Number(n)
+	m.control.seq = uint64(m.bucket.LastTake())
+}
+
+// Sent counts a request that was sent before there was a meter.
+func (m *Meter) Sent() { m.control.inFlight++ }
+
+// Left takes that requests are not the account's any more. One of them may have been the probe of a silence.
+func (m *Meter) Left(now instant, n int64) {
+	c := &m.control
+	c.cutSeq = c.seq
+	if c.inFlight -= int(n); n > 0 && c.silence.on && c.silence.probe > 0 {
+		c.probeAgain(now, now)
+	}
+}
+
+// Size returns how many bytes the meter takes.
+func (m *Meter) Size() int { return int(unsafe.Sizeof(*m) + unsafe.Sizeof(late{})) }
+
+// Gap returns the time between two requests.
+func (m *Meter) Gap() int64 { return nanos(m.control.cost / m.control.current) }
+
+// MaybeDown takes that refusals which began a silence have the status of a server that is down.
+func (m *Meter) MaybeDown(now instant) {
+	s := &m.control.silence
+	s.throttled, s.gap = false, m.control.outageGap()
+	m.control.probeAgain(now, now)
+}
+
+// Silent reports whether only probes are sent, and when the next one is; 0: one is in flight.
+func (m *Meter) Silent() (on bool, until instant) {
+	s := &m.control.silence
+	if s.on && s.probe == 0 {
+		until = s.probeAt
+	}
+	return s.on, until
+}
