@@ -297,9 +297,8 @@ func (r *Registry) asked(g *Gate, rep *Report, now meter.Instant) (to *Account) 
 	refused := rep.Hints != nil && rep.Hints.Limited
 	switch stopped := a.held > rep.Sent && a.set < rep.Sent; {
 	case a.weigh(g, rep):
-		g.odds = 0
 		if to = r.split(g, now); to != a { // what refusals have shown is of the gate that leaves
-			a.shown = nil
+			g.odds, a.shown = 0, nil
 			a.unlearn()
 		}
 		return to
