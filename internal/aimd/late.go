@@ -150,13 +150,6 @@ func (m *Meter) Size() int { return int(unsafe.Sizeof(*m) + unsafe.Sizeof(late{}
 // Gap returns the time between two requests.
 func (m *Meter) Gap() int64 { return nanos(m.control.cost / m.control.current) }
 
-// MaybeDown takes that refusals which began a silence have the status of a server that is down.
-func (m *Meter) MaybeDown(now instant) {
-	s := &m.control.silence
-	s.throttled, s.gap = false, m.control.outageGap()
-	m.control.probeAgain(now, now)
-}
-
 // Silent reports whether only probes are sent, and when the next one is; 0: one is in flight.
 func (m *Meter) Silent() (on bool, until instant) {
 	s := &m.control.silence

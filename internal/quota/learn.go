@@ -82,9 +82,6 @@ func (a *Account) learn(g *Gate, rep *Report, now meter.Instant) {
 	if rep.Chance == server.IsTried {
 		m.Trial(now)
 	}
-	if on, _ := m.Silent(); on && !silent && rep.Hints.Bare == Unavailable {
-		m.MaybeDown(now)
-	}
 	if _, until := m.Silent(); until > a.held {
 		a.held, a.set = until, now
 	}
