@@ -76,6 +76,7 @@ type Start struct {
 	InFlight int64
 	Held     int64 // how long requests were held because of it
 	Backoff  server.Backoff
+	Bare     bool    // it did not mention a limit
 	Own      float64 // the rate of the client's own limits, which is mostly right; 0: it has none
 }
 
@@ -109,6 +110,9 @@ func Late(now instant, s *Start, seed uint64) *Meter {
 		}
 		c.accepted = meter.MeanRate{Value: rate, At: now}
 		m.bare.Given = true
+	}
+	if s.Bare {
+		c.failures.Blame(now)
 	}
 	if s.Wait > 0 {
 		c.cycled(now)

@@ -35,7 +35,7 @@ func (c *controller) dead(now instant, o Outcome) bool {
 		return false
 	}
 	share, _ := c.failures.Usual()
-	usual := math.Floor(2 * share * float64(c.seq-c.rowSeq)) // they may be quicker than successes
+	usual := math.Floor(2 * share * float64(c.seq-c.rowSeq))            // they may be quicker than successes
 	closed := c.late != nil && c.row >= rowOfClosed && c.okAt < c.cutAt // since the cut, nothing was accepted
 	return c.row >= rowOfDead+usual || o == Throttled && (closed || c.row >= rowIfDear && c.dear(now))
 }

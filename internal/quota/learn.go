@@ -33,6 +33,7 @@ type first struct {
 	known bool
 	sent  meter.Instant // when the request was sent
 	wait  int64         // for which it asked; 0: it did not
+	bare  bool          // it was a 503 that did not mention a limit
 	held  int64         // for which requests wait all the same
 }
 
@@ -53,7 +54,7 @@ func (a *Account) learn(g *Gate, rep *Report, now meter.Instant) {
 	}
 	if a.rate == nil {
 		if (o == aimd.Throttled && !rep.isTried() || a.endless(rep)) && !a.first.known {
-			a.first = first{known: true, sent: rep.Sent, wait: wait}
+			a.first = first{known: true, sent: rep.Sent, wait: wait, bare: rep.Hints.Bare == Unavailable}
 			if wait == 0 && o == aimd.Throttled {
 				a.first.held = a.few(now)
 				a.Hold(now, a.first.held)
@@ -63,8 +64,7 @@ func (a *Account) learn(g *Gate, rep *Report, now meter.Instant) {
 		return
 	}
 	m := a.rate
-	silent, _ := m.Silent()
-	if silent && o == aimd.Throttled && rep.Hints.Bare == Unavailable {
+	if h := rep.Hints; h != nil && h.Bare == Unavailable && rep.Kind != Declined && !rep.Own.Adaptive && !rep.Own.Slots {
 		o = aimd.Unavailable
 	}
 	switch rep.Chance {
@@ -106,7 +106,7 @@ func (a *Account) few(now meter.Instant) int64 {
 // start returns what is known of an account of which a request was refused.
 func (a *Account) start() (s aimd.Start) {
 	f := &a.first
-	s = aimd.Start{Sent: f.sent, Wait: f.wait, Held: f.held, Given: a.lately.Over(rateOver), Number: max(1, a.sent), Backoff: a.backoff}
+	s = aimd.Start{Sent: f.sent, Wait: f.wait, Held: f.held, Bare: f.bare, Given: a.lately.Over(rateOver), Number: max(1, a.sent), Backoff: a.backoff}
 	if a.own.trusted() {
 		s.Own = a.even.most
 	}
