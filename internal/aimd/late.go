@@ -92,7 +92,7 @@ func (s *Start) Rate(now instant) (rate float64, known bool) {
 // which was accepted lately. What was accepted in less than a second is a burst, and no rate, so there it begins low. If the next request is
 // refused, too, the server is closed.
 func Late(now instant, s *Start, seed uint64) *Meter {
-	rate, known := s.Rate(now)
+	rate, _ := s.Rate(now)
 	m := New(now, Config{Initial: rate}, seed)
 	m.Number(s.Number)
 	c := &m.control
@@ -105,9 +105,6 @@ func Late(now instant, s *Start, seed uint64) *Meter {
 	if s.Given.N > 0 {
 		c.workedFrom, c.givenFrom, c.okAt = s.Given.From, s.Given.From, s.Sent
 		c.worked, c.given = s.Given.N, s.Given.N
-		if !known { // it was a burst, after which the server was closed
-			c.ceiling = max(s.Own, rate)
-		}
 		c.accepted = meter.MeanRate{Value: rate, At: now}
 		m.bare.Given = true
 	}
