@@ -251,7 +251,7 @@ func (c *controller) failed(now instant, t ticket, o Outcome, retryAfter int64) 
 	if o != Throttled || c.off.pause {
 		retryAfter = 0
 	}
-	if untold := retryAfter <= 0 || c.late == nil; untold && news || retryAfter <= 0 && t.seq > c.rowFrom {
+	if retryAfter <= 0 && (news || t.seq > c.rowFrom) {
 		if c.row == 0 {
 			c.rowSeq = t.seq
 		}
@@ -262,7 +262,7 @@ func (c *controller) failed(now instant, t ticket, o Outcome, retryAfter int64) 
 		if c.probed(t) {
 			c.probeFailed(now, t, o)
 		}
-	case (retryAfter <= 0 || c.late == nil) && c.dead(now, o):
+	case retryAfter <= 0 && c.dead(now, o):
 		c.beginSilence(now, o)
 	case o == Throttled && news && c.anotherEvent(now, t.at):
 		c.throttled(now, t, retryAfter)
