@@ -262,7 +262,7 @@ func (c *controller) failed(now instant, t ticket, o Outcome, retryAfter int64) 
 		if c.probed(t) {
 			c.probeFailed(now, t, o)
 		}
-	case retryAfter <= 0 && c.dead(now, o):
+	case retryAfter <= 0 && c.dead(now, t, o):
 		c.beginSilence(now, o)
 	case o == Throttled && news && c.anotherEvent(now, t.at):
 		c.throttled(now, t, retryAfter)

@@ -417,22 +417,22 @@ func TestARelapseIntoSilenceResumesAtAQuarter(t *testing.T) {
 func TestASilenceBeginsAfterARowOfFailures(t *testing.T) {
 	c := newController(Config{}, 0, 1)
 	c.row = rowOfDead - 0.1
-	assert.False(t, c.dead(0, Unavailable))
+	assert.False(t, c.dead(0, ticket{}, Unavailable))
 	c.row = rowOfDead
-	assert.True(t, c.dead(0, Unavailable))
+	assert.True(t, c.dead(0, ticket{}, Unavailable))
 	c.row, c.dearUntil = rowIfDear, second
-	assert.True(t, c.dead(second-1, Throttled), "where a touch is dear")
-	assert.False(t, c.dead(second-1, Unavailable))
-	assert.False(t, c.dead(second, Throttled))
+	assert.True(t, c.dead(second-1, ticket{}, Throttled), "where a touch is dear")
+	assert.False(t, c.dead(second-1, ticket{}, Unavailable))
+	assert.False(t, c.dead(second, ticket{}, Throttled))
 	c.row--
-	assert.False(t, c.dead(second-1, Throttled))
+	assert.False(t, c.dead(second-1, ticket{}, Throttled))
 	c.row, c.cutAt, c.okAt, c.late = rowOfClosed, second, second-1, new(late)
-	assert.True(t, c.dead(second, Throttled), "nothing was accepted since the cut")
-	assert.False(t, c.dead(second, Unavailable))
+	assert.True(t, c.dead(second, ticket{}, Throttled), "nothing was accepted since the cut")
+	assert.False(t, c.dead(second, ticket{}, Unavailable))
 	c.row--
-	assert.False(t, c.dead(second, Throttled))
+	assert.False(t, c.dead(second, ticket{}, Throttled))
 	c.row, c.okAt = rowOfClosed, second
-	assert.False(t, c.dead(second, Throttled))
+	assert.False(t, c.dead(second, ticket{}, Throttled))
 }
 
 // Refusals come sooner than the responses to requests that were accepted before. Those are no news.

@@ -30,14 +30,19 @@ const (
 )
 
 // dead reports whether the row of failures is long enough for a silence.
-func (c *controller) dead(now instant, o Outcome) bool {
+func (c *controller) dead(now instant, t ticket, o Outcome) bool {
 	if c.off.silence {
 		return false
 	}
 	share, _ := c.failures.Usual()
 	usual := math.Floor(2 * share * float64(c.seq-c.rowSeq))            // they may be quicker than successes
-	closed := c.late != nil && c.row >= rowOfClosed && c.okAt < c.cutAt // since the cut, nothing was accepted
+	closed := c.refused >= rowOfClosed && c.closed(t)
 	return c.row >= rowOfDead+usual || o == Throttled && (closed || c.row >= rowIfDear && c.dear(now))
+}
+
+// closed reports whether the server has refused each request since the last cut, up to one. That shows nothing of the rate.
+func (c *controller) closed(t ticket) bool {
+	return c.refused == c.heard && float64(t.seq-c.cutSeq) <= c.heard
 }
 
 // outageGap returns the longest gap between probes of a server that is down.
