@@ -147,9 +147,6 @@ func (c *controller) bare(now instant, why Cause) {
 	if ceiling < confirmed*c.ceiling && !c.off.crowd {
 		crowded = c.crowded + 1
 	}
-	if c.late != nil && c.okAt < c.cutAt {
-		left = 1
-	}
 	c.cut(now, why, ceiling, left*c.current)
 	c.crowded = crowded
 }
