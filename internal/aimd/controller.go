@@ -379,14 +379,6 @@ func (c *controller) grow(now instant) {
 	}
 }
 
-// doubles returns in how many seconds the rate doubles before the first sign of overload.
-func (c *controller) doubles() float64 {
-	if c.late != nil {
-		return max(1, c.latency.smooth, lateFew*c.cost/c.current)
-	}
-	return c.tau() / 1e9
-}
-
 // climb lets the rate grow for s seconds. While the server reports that there is room, it doubles as fast as an effect can be seen.
 // Until the first sign of overload it doubles about once a second. Then it approaches the ceiling ever slower and leaves it ever
 // faster, as CUBIC does (RFC 9438): to cross the ceiling is the test of whether it is still there. Slow rates are tested rarely, because
@@ -399,7 +391,7 @@ func (c *controller) climb(now instant, s float64) {
 		c.set(CauseGrowth, c.current*math.Exp2(s/max(0.25, 2*c.latency.smooth, 4*c.cost/c.current)))
 		return
 	case c.ceiling == 0:
-		c.set(CauseGrowth, c.current*math.Exp2(s/c.doubles()))
+		c.set(CauseGrowth, c.current*math.Exp2(s*1e9/c.tau()))
 		return
 	}
 	n := c.requests(c.current)

@@ -45,14 +45,6 @@ func (c *controller) closed(t ticket) bool {
 	return c.refused == c.heard && float64(t.seq-c.cutSeq) <= c.heard
 }
 
-// outageGap returns the longest gap between probes of a server that is down.
-func (c *controller) outageGap() int64 {
-	if c.late != nil {
-		return second
-	}
-	return outageGap
-}
-
 // probed reports whether a request is the probe of a silence.
 func (c *controller) probed(t ticket) bool { return c.silence.on && t.seq == c.silence.probe }
 
@@ -86,7 +78,7 @@ func (c *controller) probeFailed(now instant, t ticket, o Outcome) {
 	s := &c.silence
 	s.throttled = o == Throttled
 	c.late.closed(t.at - c.workedFrom)
-	s.gap = min(2*s.gap, max(s.gap, c.outageGap()))
+	s.gap = min(2*s.gap, max(s.gap, outageGap))
 	if o != Error && !c.off.dear {
 		s.gap = c.backoff.Wait(s.gap, !s.throttled)
 	}
