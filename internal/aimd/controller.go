@@ -28,6 +28,7 @@ type controller struct {
 	dice meter.Dice
 
 	current   float64 // tokens per second, as of grownAt
+	pace      pace
 	late      *late   // what it has besides if a refusal has begun it; nil: none has
 	free      bool    // there was no sign of overload yet, and the rate has no bound but Max
 	ceiling   float64 // the rate at the last sign of overload; 0: there was none
@@ -89,6 +90,17 @@ const (
 	growEvery  = second / 10_000    // smaller steps of time are not worth their cost
 )
 
+// A pace is how fast a rate is found.
+type pace struct {
+	finds float64 // requests in which a rate doubles that is not known, or a second
+	gap   int64   // the longest between probes of a server that is down
+}
+
+var (
+	chosen = pace{10, 9 * second / 4} // of a limit that the user has chosen to be learned
+	begun  = pace{4, second}          // and of one that a refusal has begun: the client had no limit before
+)
+
 // A ticket identifies a request when its response arrives.
 type ticket struct {
 	seq  uint64
@@ -100,7 +112,7 @@ type ticket struct {
 func newController(cfg Config, now instant, seed uint64) *controller {
 	cfg = cfg.withDefaults()
 	c := &controller{
-		cfg: cfg, dice: meter.Dice(seed), current: cfg.Initial, shown: cfg.Initial, cost: 1, used: meter.MeanRate{At: now},
+		cfg: cfg, pace: chosen, dice: meter.Dice(seed), current: cfg.Initial, shown: cfg.Initial, cost: 1, used: meter.MeanRate{At: now},
 		grownAt: now, workedFrom: now, givenFrom: now, backoff: server.NewBackoff(), okAt: -never / 4, cutAt: -never / 4,
 		silence: silence{resume: beta}, latency: newLatency(now, cfg),
 	}
@@ -391,7 +403,7 @@ func (c *controller) climb(now instant, s float64) {
 		c.set(CauseGrowth, c.current*math.Exp2(s/max(0.25, 2*c.latency.smooth, 4*c.cost/c.current)))
 		return
 	case c.ceiling == 0:
-		c.set(CauseGrowth, c.current*math.Exp2(s*1e9/c.tau()))
+		c.set(CauseGrowth, c.current*math.Exp2(s/max(1, c.latency.smooth, c.pace.finds*c.cost/c.current)))
 		return
 	}
 	n := c.requests(c.current)

@@ -197,7 +197,7 @@ func TestControllerSendsOneProbeAtATimeIntoAnOutage(t *testing.T) {
 	for range 10 {
 		at := b.gate(b.now)
 		require.Greater(t, at, b.now)
-		require.LessOrEqual(t, at-b.now, outageGap*12/10)
+		require.LessOrEqual(t, at-b.now, chosen.gap*12/10)
 		gap = at - b.now
 		b.now = at
 		probe := b.send(b.now, 1)

@@ -96,7 +96,7 @@ func Late(now instant, s *Start, seed uint64) *Meter {
 	m := New(now, Config{Initial: rate}, seed)
 	m.Number(s.Number)
 	c := &m.control
-	c.late, c.off.inFlight = &late{own: s.Own}, true // nothing but refusals counts
+	c.pace, c.late, c.off.inFlight = begun, &late{own: s.Own}, true // nothing but refusals counts
 	c.inFlight, c.backoff = int(s.InFlight), s.Backoff
 	c.cutSeq, c.rowFrom, c.row = c.seq, c.seq, rowOfDead-1
 	c.used.Value, c.spared, c.asked = rate, true, s.Wait > 0

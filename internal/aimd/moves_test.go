@@ -485,17 +485,17 @@ func TestTheGapBetweenProbesDoublesToItsBound(t *testing.T) {
 		o          Outcome
 		dark, want int64
 	}{
-		{o: Error, dark: 500 * second, want: outageGap},
-		{o: Unavailable, dark: 120 * second, want: outageGap},
+		{o: Error, dark: 500 * second, want: chosen.gap},
+		{o: Unavailable, dark: 120 * second, want: chosen.gap},
 		{o: Unavailable, dark: 120*second + 1, want: 40 * second},
-		{o: Throttled, dark: 3 * outageGap, want: outageGap},
-		{o: Throttled, dark: 3*outageGap + 3, want: outageGap + 1},
+		{o: Throttled, dark: 3 * chosen.gap, want: chosen.gap},
+		{o: Throttled, dark: 3*chosen.gap + 3, want: chosen.gap + 1},
 		{o: Throttled, dark: 3600 * second, want: 1200 * second},
 	} {
 		c := newController(Config{}, 0, 1)
 		c.backoff.Sent(second, true)
 		c.backoff.Sent(second+s.dark, true)
-		c.silence = silence{on: true, from: second, gap: outageGap}
+		c.silence = silence{on: true, from: second, gap: chosen.gap}
 		c.probeFailed(second+s.dark, ticket{at: second + s.dark}, s.o)
 		assert.Equal(t, s.want, c.silence.gap, "%v after %v", s.o, s.dark)
 		assert.Equal(t, s.o == Throttled, c.silence.throttled)

@@ -26,7 +26,6 @@ const (
 	rowOfClosed = 3  // refusals, after a cut
 	relapse     = 8  // successes since a silence: the next one is not the rest of it
 	firstGap    = 2 * second / 5
-	outageGap   = 9 * second / 4 // the longest gap between probes of a server that is down
 )
 
 // dead reports whether the row of failures is long enough for a silence.
@@ -35,7 +34,7 @@ func (c *controller) dead(now instant, t ticket, o Outcome) bool {
 		return false
 	}
 	share, _ := c.failures.Usual()
-	usual := math.Floor(2 * share * float64(c.seq-c.rowSeq))            // they may be quicker than successes
+	usual := math.Floor(2 * share * float64(c.seq-c.rowSeq)) // they may be quicker than successes
 	closed := c.refused >= rowOfClosed && c.closed(t)
 	return c.row >= rowOfDead+usual || o == Throttled && (closed || c.row >= rowIfDear && c.dear(now))
 }
@@ -78,7 +77,7 @@ func (c *controller) probeFailed(now instant, t ticket, o Outcome) {
 	s := &c.silence
 	s.throttled = o == Throttled
 	c.late.closed(t.at - c.workedFrom)
-	s.gap = min(2*s.gap, max(s.gap, outageGap))
+	s.gap = min(2*s.gap, max(s.gap, c.pace.gap))
 	if o != Error && !c.off.dear {
 		s.gap = c.backoff.Wait(s.gap, !s.throttled)
 	}
