@@ -426,13 +426,15 @@ func TestASilenceBeginsAfterARowOfFailures(t *testing.T) {
 	assert.False(t, c.dead(second, ticket{}, Throttled))
 	c.row--
 	assert.False(t, c.dead(second-1, ticket{}, Throttled))
-	c.row, c.cutAt, c.okAt, c.late = rowOfClosed, second, second-1, new(late)
-	assert.True(t, c.dead(second, ticket{}, Throttled), "nothing was accepted since the cut")
-	assert.False(t, c.dead(second, ticket{}, Unavailable))
-	c.row--
-	assert.False(t, c.dead(second, ticket{}, Throttled))
-	c.row, c.okAt = rowOfClosed, second
-	assert.False(t, c.dead(second, ticket{}, Throttled))
+	last := ticket{seq: rowOfClosed}
+	c.heard, c.refused = rowOfClosed, rowOfClosed
+	assert.True(t, c.dead(second, last, Throttled), "nothing was accepted since the cut")
+	assert.False(t, c.dead(second, last, Unavailable))
+	assert.False(t, c.dead(second, ticket{seq: rowOfClosed + 1}, Throttled), "one before it may still be accepted")
+	c.heard++
+	assert.False(t, c.dead(second, last, Throttled), "one was accepted")
+	c.heard, c.refused = rowOfClosed-1, rowOfClosed-1
+	assert.False(t, c.dead(second, last, Throttled))
 }
 
 // Refusals come sooner than the responses to requests that were accepted before. Those are no news.

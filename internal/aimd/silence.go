@@ -77,7 +77,11 @@ func (c *controller) probeFailed(now instant, t ticket, o Outcome) {
 	s := &c.silence
 	s.throttled = o == Throttled
 	c.late.closed(t.at - c.workedFrom)
-	s.gap = min(2*s.gap, max(s.gap, c.pace.gap))
+	most := c.pace.gap
+	if s.throttled {
+		most = max(most, s.gap)
+	}
+	s.gap = min(2*s.gap, most)
 	if o != Error && !c.off.dear {
 		s.gap = c.backoff.Wait(s.gap, !s.throttled)
 	}

@@ -539,7 +539,7 @@ func (g *Gate) Matters(now meter.Instant) (must, full meter.Instant) {
 		m, f := a.rateMatters(now)
 		must, full = max(must, m), max(full, m, f)
 	}
-	if a.shown != nil { // which of its gates were refused shows what is counted together
+	if a.shown != nil && len(a.gates) > 1 { // which of its gates were refused shows what is counted together
 		full = max(full, meter.AddInstant(a.shown.spell.sent, a.backoff.Most()))
 	}
 	if a.final != nil { // what would be forgotten is that one request asks, and not all
