@@ -29,7 +29,7 @@ type controller struct {
 
 	current   float64 // tokens per second, as of grownAt
 	pace      pace
-	late      *late   // what it has besides if a refusal has begun it; nil: none has
+	own       float64 // of the client's own limits, which is mostly right; 0: it has none
 	free      bool    // there was no sign of overload yet, and the rate has no bound but Max
 	ceiling   float64 // the rate at the last sign of overload; 0: there was none
 	toll      float64 // seconds in which the distance to the ceiling changes, at least: a multiple of what the last overload cost
@@ -66,6 +66,7 @@ type controller struct {
 
 	row      float64 // failures since the last success
 	silence  silence
+	closures closures
 	failures server.Failures
 	place    place // where the rate was before a trial, or before the cuts since which it has not been as high again
 	latency  latency
@@ -309,10 +310,7 @@ func (c *controller) cut(now instant, why Cause, ceiling, r float64) {
 		r *= 0.5 / beta
 	}
 	c.cutAt = now
-	if c.late != nil {
-		ceiling = max(ceiling, c.late.own)
-	}
-	c.ceiling = c.clamp(ceiling)
+	c.ceiling = c.clamp(max(ceiling, c.own))
 	c.heldUntil = max(c.heldUntil, now)
 	c.roomy, c.crowded = false, 0
 	c.forgetResponses()

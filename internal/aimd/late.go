@@ -1,7 +1,6 @@
 package aimd
 
 import (
-	"math"
 	"unsafe"
 
 	"github.com/httpthrottle/throttle/internal/meter"
@@ -9,63 +8,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/server"
 )
 
-const (
-	lateFew   = 4.0 // per second, where it is not known which rate was accepted
-	sameCount = 16  // a part of a count, or of a time, that makes no difference
-)
-
-// Late is what a controller has that a refusal has begun: the rate of the client's own limits, which is mostly right, and for how long the
-// server was closed after as many requests as this time, from one silence to the next.
-type late struct {
-	own  float64 // 0: it has none
-	n    float64 // tokens accepted from the last silence to this one
-	shut int64   // after the last silence, the server was closed for so long,
-	open int64   // and open after that; 0: it is not known
-}
-
-// begins takes how many tokens were accepted from the last silence to one that begins.
-func (l *late) begins(n float64) {
-	if l == nil {
-		return
-	}
-	if math.Abs(n-l.n) > l.n/sameCount { // it is closed for another reason
-		l.shut, l.open = 0, 0
-	}
-	l.n = n
-}
-
-// closed takes that the server was closed for so long after the last silence.
-func (l *late) closed(since int64) {
-	if l == nil {
-		return
-	}
-	if l.shut = max(l.shut, since); l.shut >= l.open {
-		l.open = 0
-	}
-}
-
-// opens returns when the server is expected to be open again after a silence that ended then; 0: it is not known.
-func (l *late) opens(from instant) instant {
-	switch {
-	case l == nil || l.open == 0:
-		return 0
-	case l.open-l.shut > l.open/sameCount:
-		return from + l.shut + (l.open-l.shut)/2
-	}
-	return from + l.open
-}
-
-// opened takes that the server was open again so long after the last silence. It reports whether that was expected.
-func (l *late) opened(since int64) (expected bool) {
-	if l == nil {
-		return false
-	}
-	if expected = l.open > 0; !expected || since < l.open {
-		l.open = since
-	}
-	l.shut -= l.shut / sameCount // windows may become shorter
-	return expected
-}
+const lateFew = 4.0 // per second, where it is not known which rate was accepted
 
 // A Start is what is known of an account whose rate begins to be learned because a request was refused.
 type Start struct {
@@ -96,12 +39,11 @@ func Late(now instant, s *Start, seed uint64) *Meter {
 	m := New(now, Config{Initial: rate}, seed)
 	m.Number(s.Number)
 	c := &m.control
-	c.pace, c.late, c.off.inFlight = begun, &late{own: s.Own}, true // nothing but refusals counts
+	c.pace, c.own, c.off.inFlight = begun, s.Own, true // nothing but refusals counts
 	c.inFlight, c.backoff = int(s.InFlight), s.Backoff
 	c.cutSeq, c.rowFrom, c.row = c.seq, c.seq, rowOfDead-1
 	c.used.Value, c.spared, c.asked = rate, true, s.Wait > 0
 	c.silence.gap = s.Held
-	c.ceiling = s.Own
 	if s.Given.N > 0 {
 		c.workedFrom, c.givenFrom, c.okAt = s.Given.From, s.Given.From, s.Sent
 		c.worked, c.given = s.Given.N, s.Given.N
@@ -149,7 +91,7 @@ func (m *Meter) Left(now instant, n int64) {
 }
 
 // Size returns how many bytes the meter takes.
-func (m *Meter) Size() int { return int(unsafe.Sizeof(*m) + unsafe.Sizeof(late{})) }
+func (m *Meter) Size() int { return int(unsafe.Sizeof(*m)) }
 
 // Gap returns the time between two requests.
 func (m *Meter) Gap() int64 { return nanos(m.control.cost / m.control.current) }

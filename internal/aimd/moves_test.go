@@ -461,12 +461,20 @@ func TestASuccessOfAnEarlierRequestDoesNotEndARowOfFailures(t *testing.T) {
 }
 
 func TestASilenceRemembersTheRateBeforeIt(t *testing.T) {
+	ends := func(c *controller) float64 {
+		c.okAt = second
+		c.endSilence(second)
+		return c.ceiling
+	}
 	c := newController(Config{Initial: 100}, 0, 1)
 	c.ceiling, c.latency.smooth = 50, 1
 	c.beginSilence(second, Unavailable)
-	assert.Equal(t, 100.0, c.ceiling)
 	assert.Equal(t, 2*second, c.silence.gap, "two round trips")
 	assert.False(t, c.silence.throttled)
+	assert.Equal(t, 50.0, ends(c), "an outage shows nothing of the rate")
+	c.set(CauseGrowth, 80)
+	c.beginSilence(second, Throttled)
+	assert.Equal(t, 80.0, ends(c))
 
 	c = newController(Config{Initial: 100}, 0, 1)
 	c.failures.Try(0.5)
@@ -479,7 +487,7 @@ func TestASilenceRemembersTheRateBeforeIt(t *testing.T) {
 	c = newController(Config{Initial: 100}, 0, 1)
 	c.place.rate = 200
 	c.beginSilence(second, Unavailable)
-	assert.Equal(t, 100.0, c.ceiling, "no trial")
+	assert.Zero(t, c.ceiling, "no trial")
 }
 
 func TestTheGapBetweenProbesDoublesToItsBound(t *testing.T) {

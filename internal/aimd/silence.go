@@ -56,7 +56,6 @@ func (c *controller) beginSilence(now instant, o Outcome) {
 		s.resume = 1
 	}
 	s.on, s.from, s.gap, s.throttled = true, now, max(firstGap, 2*s.gap, nanos(max(2*c.latency.smooth, c.cost/c.current))), o == Throttled
-	c.ceiling = max(c.ceiling, c.current)
 	switch {
 	case c.failures.Higher(): // load causes them, maybe also those at the lower rate
 		c.ceiling = c.place.rate / 2
@@ -66,8 +65,8 @@ func (c *controller) beginSilence(now instant, o Outcome) {
 	}
 	c.cutSeq = c.seq
 	c.set(CauseSilence, c.current)
-	c.late.begins(c.worked)
-	c.late.closed(now - c.workedFrom)
+	c.closures.begins(c.worked)
+	c.closures.closed(now - c.workedFrom)
 	c.probeAgain(now, now)
 }
 
@@ -76,7 +75,7 @@ func (c *controller) beginSilence(now instant, o Outcome) {
 func (c *controller) probeFailed(now instant, t ticket, o Outcome) {
 	s := &c.silence
 	s.throttled = o == Throttled
-	c.late.closed(t.at - c.workedFrom)
+	c.closures.closed(t.at - c.workedFrom)
 	most := c.pace.gap
 	if s.throttled {
 		most = max(most, s.gap)
@@ -92,7 +91,7 @@ func (c *controller) probeFailed(now instant, t ticket, o Outcome) {
 // is a little random, so that many clients do not probe together.
 func (c *controller) probeAgain(now, last instant) {
 	c.silence.probe = 0
-	c.silence.probeAt = max(now, c.backoff.Until(max(c.late.opens(c.workedFrom), last+int64(float64(c.silence.gap)*(1+0.2*c.dice.Chance()))), 1))
+	c.silence.probeAt = max(now, c.backoff.Until(max(c.closures.opens(c.workedFrom), last+int64(float64(c.silence.gap)*(1+0.2*c.dice.Chance()))), 1))
 }
 
 // endSilence resumes after a probe was answered. A server that refused is taken to give what it gave over work and silence.
@@ -102,25 +101,24 @@ func (c *controller) endSilence(now instant) {
 	sustained := max(c.worked/(active+dark-seconds(s.gap)/2), c.sustained(now, -s.gap/2)) // the refusals ended between the last two probes
 	c.cycled(now)
 	s.on = false
-	seen := c.late.opened(now - c.workedFrom)
+	seen := c.closures.opened(now - c.workedFrom)
 	c.heldUntil = now
 	c.forgetResponses()
+	if s.throttled || s.again { // an outage shows nothing of the rate
+		c.ceiling = max(c.ceiling, c.current)
+	}
 	switch {
-	case s.throttled && seen: // after as many requests, in the same time
-		c.set(CauseAlive, sustained)
 	case s.throttled && (seconds(dearPause) < dark && dark > active/2 || c.dear(now)) && c.known() && !c.off.quota:
 		r := halfway(min(c.ceiling, sustained), c.ceiling) // current was cut for the first refusals of the row
 		c.ceiling = c.clamp(max(r, beta*min(c.ceiling, c.worked/max(active, dark))))
 		c.holdDear(now, active+dark)
 		c.set(CauseAlive, r)
+	case s.throttled && seen:
+		c.set(CauseAlive, sustained)
 	case (s.throttled || s.again) && c.requests(c.worked) > handful:
 		c.set(CauseAlive, min(s.resume*c.ceiling, sustained))
 	default:
-		c.set(CauseAlive, s.resume*c.ceiling)
-		if c.late != nil && !s.throttled && !s.again { // an outage shows nothing of the rate
-			c.set(CauseAlive, max(c.current, c.late.own))
-			c.ceiling = 0
-		}
+		c.set(CauseAlive, max(s.resume*max(c.ceiling, c.current), c.own))
 	}
 	if s.throttled {
 		c.tollOf(4 * dark)
