@@ -264,7 +264,7 @@ func (c *controller) failed(now instant, t ticket, o Outcome, retryAfter int64) 
 	if o != Throttled || c.off.pause {
 		retryAfter = 0
 	}
-	if retryAfter <= 0 && (news || t.seq > c.rowFrom) {
+	if news || retryAfter <= 0 && t.seq > c.rowFrom {
 		if c.row == 0 {
 			c.rowSeq = t.seq
 		}
@@ -275,7 +275,7 @@ func (c *controller) failed(now instant, t ticket, o Outcome, retryAfter int64) 
 		if c.probed(t) {
 			c.probeFailed(now, t, o)
 		}
-	case retryAfter <= 0 && c.dead(now, t, o):
+	case c.dead(now, o), retryAfter <= 0 && o == Throttled && c.closed(t):
 		c.beginSilence(now, o)
 	case o == Throttled && news && c.anotherEvent(now, t.at):
 		c.throttled(now, t, retryAfter)

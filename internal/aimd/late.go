@@ -32,8 +32,7 @@ func (s *Start) Rate(now instant) (rate float64, known bool) {
 }
 
 // Late returns the meter of an account that has sent requests without one, until one was refused. The next one is sent now. The rate is that
-// which was accepted lately. What was accepted in less than a second is a burst, and no rate, so there it begins low. If the next request is
-// refused, too, the server is closed.
+// which was accepted lately. What was accepted in less than a second is a burst, and no rate, so there it begins low.
 func Late(now instant, s *Start, seed uint64) *Meter {
 	rate, known := s.Rate(now)
 	m := New(now, Config{Initial: rate}, seed)
@@ -41,7 +40,7 @@ func Late(now instant, s *Start, seed uint64) *Meter {
 	c := &m.control
 	c.pace, c.own, c.off.inFlight = begun, s.Own, true // nothing but refusals counts
 	c.inFlight, c.backoff = int(s.InFlight), s.Backoff
-	c.cutSeq, c.rowFrom, c.row = c.seq, c.seq, rowOfDead-1
+	c.cutSeq, c.rowFrom = c.seq, c.seq
 	c.used.Value, c.spared, c.asked = rate, true, s.Wait > 0
 	c.silence.gap = s.Held
 	if s.Given.N > 0 {
@@ -59,6 +58,8 @@ func Late(now instant, s *Start, seed uint64) *Meter {
 	if s.Wait > 0 {
 		c.cycled(now)
 		c.pause(now-s.Wait, s.Wait)
+	} else {
+		c.row = rowOfDead - 1 // if the next request is refused, too, the server is closed
 	}
 	m.begins = true
 	return m

@@ -417,24 +417,27 @@ func TestARelapseIntoSilenceResumesAtAQuarter(t *testing.T) {
 func TestASilenceBeginsAfterARowOfFailures(t *testing.T) {
 	c := newController(Config{}, 0, 1)
 	c.row = rowOfDead - 0.1
-	assert.False(t, c.dead(0, ticket{}, Unavailable))
+	assert.False(t, c.dead(0, Unavailable))
 	c.row = rowOfDead
-	assert.True(t, c.dead(0, ticket{}, Unavailable))
+	assert.True(t, c.dead(0, Unavailable))
 	c.row, c.dearUntil = rowIfDear, second
-	assert.True(t, c.dead(second-1, ticket{}, Throttled), "where a touch is dear")
-	assert.False(t, c.dead(second-1, ticket{}, Unavailable))
-	assert.False(t, c.dead(second, ticket{}, Throttled))
+	assert.True(t, c.dead(second-1, Throttled), "where a touch is dear")
+	assert.False(t, c.dead(second-1, Unavailable))
+	assert.False(t, c.dead(second, Throttled))
 	c.row--
-	assert.False(t, c.dead(second-1, ticket{}, Throttled))
+	assert.False(t, c.dead(second-1, Throttled))
+}
+
+func TestAServerIsClosedThatHasRefusedAllSinceTheCut(t *testing.T) {
+	c := newController(Config{}, 0, 1)
 	last := ticket{seq: rowOfClosed}
 	c.heard, c.refused = rowOfClosed, rowOfClosed
-	assert.True(t, c.dead(second, last, Throttled), "nothing was accepted since the cut")
-	assert.False(t, c.dead(second, last, Unavailable))
-	assert.False(t, c.dead(second, ticket{seq: rowOfClosed + 1}, Throttled), "one before it may still be accepted")
+	assert.True(t, c.closed(last))
+	assert.False(t, c.closed(ticket{seq: rowOfClosed + 1}), "one before it may still be accepted")
 	c.heard++
-	assert.False(t, c.dead(second, last, Throttled), "one was accepted")
+	assert.False(t, c.closed(last), "one was accepted")
 	c.heard, c.refused = rowOfClosed-1, rowOfClosed-1
-	assert.False(t, c.dead(second, last, Throttled))
+	assert.False(t, c.closed(last))
 }
 
 // Refusals come sooner than the responses to requests that were accepted before. Those are no news.

@@ -29,19 +29,18 @@ const (
 )
 
 // dead reports whether the row of failures is long enough for a silence.
-func (c *controller) dead(now instant, t ticket, o Outcome) bool {
+func (c *controller) dead(now instant, o Outcome) bool {
 	if c.off.silence {
 		return false
 	}
 	share, _ := c.failures.Usual()
 	usual := math.Floor(2 * share * float64(c.seq-c.rowSeq)) // they may be quicker than successes
-	closed := c.refused >= rowOfClosed && c.closed(t)
-	return c.row >= rowOfDead+usual || o == Throttled && (closed || c.row >= rowIfDear && c.dear(now))
+	return c.row >= rowOfDead+usual || c.row >= rowIfDear && o == Throttled && c.dear(now)
 }
 
-// closed reports whether the server has refused each request since the last cut, up to one. That shows nothing of the rate.
+// closed reports whether the server has refused each request since the last cut, up to one, and more than a few.
 func (c *controller) closed(t ticket) bool {
-	return c.refused == c.heard && float64(t.seq-c.cutSeq) <= c.heard
+	return c.refused >= rowOfClosed && c.refused == c.heard && float64(t.seq-c.cutSeq) <= c.heard && !c.off.silence
 }
 
 // probed reports whether a request is the probe of a silence.
