@@ -28,7 +28,7 @@ type controller struct {
 	dice meter.Dice
 
 	current   float64 // tokens per second, as of grownAt
-	pace      pace
+	manner    manner
 	own       float64 // of the client's own limits, which is mostly right; 0: it has none
 	free      bool    // there was no sign of overload yet, and the rate has no bound but Max
 	ceiling   float64 // the rate at the last sign of overload; 0: there was none
@@ -91,15 +91,16 @@ const (
 	growEvery  = second / 10_000    // smaller steps of time are not worth their cost
 )
 
-// A pace is how fast a rate is found.
-type pace struct {
+// A manner is how a rate is found.
+type manner struct {
 	finds float64 // requests in which a rate doubles that is not known, or a second
 	gap   int64   // the longest between probes of a server that is down
+	asked float64 // how much a refusal that asks for a wait counts in a row: a wait that is too short each time shows that the server is closed
 }
 
 var (
-	chosen = pace{10, 9 * second / 4} // of a limit that the user has chosen to be learned
-	begun  = pace{4, second}          // and of one that a refusal has begun: the client had no limit before
+	chosen = manner{10, 9 * second / 4, 1} // of a limit that the user has chosen to be learned
+	begun  = manner{4, second, 0}          // and of one that a refusal has begun: the client obeys what it is asked for
 )
 
 // A ticket identifies a request when its response arrives.
@@ -113,7 +114,7 @@ type ticket struct {
 func newController(cfg Config, now instant, seed uint64) *controller {
 	cfg = cfg.withDefaults()
 	c := &controller{
-		cfg: cfg, pace: chosen, dice: meter.Dice(seed), current: cfg.Initial, shown: cfg.Initial, cost: 1, used: meter.MeanRate{At: now},
+		cfg: cfg, manner: chosen, dice: meter.Dice(seed), current: cfg.Initial, shown: cfg.Initial, cost: 1, used: meter.MeanRate{At: now},
 		grownAt: now, workedFrom: now, givenFrom: now, backoff: server.NewBackoff(), okAt: -never / 4, cutAt: -never / 4,
 		silence: silence{resume: beta}, latency: newLatency(now, cfg),
 	}
@@ -268,7 +269,11 @@ func (c *controller) failed(now instant, t ticket, o Outcome, retryAfter int64) 
 		if c.row == 0 {
 			c.rowSeq = t.seq
 		}
-		c.row += o.weight()
+		if retryAfter <= 0 {
+			c.row += o.weight()
+		} else {
+			c.row += c.manner.asked
+		}
 	}
 	switch {
 	case c.silence.on:
@@ -401,7 +406,7 @@ func (c *controller) climb(now instant, s float64) {
 		c.set(CauseGrowth, c.current*math.Exp2(s/max(0.25, 2*c.latency.smooth, 4*c.cost/c.current)))
 		return
 	case c.ceiling == 0:
-		c.set(CauseGrowth, c.current*math.Exp2(s/max(1, c.latency.smooth, c.pace.finds*c.cost/c.current)))
+		c.set(CauseGrowth, c.current*math.Exp2(s/max(1, c.latency.smooth, c.manner.finds*c.cost/c.current)))
 		return
 	}
 	n := c.requests(c.current)

@@ -38,9 +38,9 @@ func Late(now instant, s *Start, seed uint64) *Meter {
 	m := New(now, Config{Initial: rate}, seed)
 	m.Number(s.Number)
 	c := &m.control
-	c.pace, c.own, c.off.inFlight = begun, s.Own, true // nothing but refusals counts
+	c.manner, c.own, c.off.inFlight = begun, s.Own, true // nothing but refusals counts
 	c.inFlight, c.backoff = int(s.InFlight), s.Backoff
-	c.cutSeq, c.rowFrom = c.seq, c.seq
+	c.cutSeq, c.rowFrom, c.row = c.seq, c.seq, rowOfDead-1 // if the next request is refused, too, the server is closed
 	c.used.Value, c.spared, c.asked = rate, true, s.Wait > 0
 	c.silence.gap = s.Held
 	if s.Given.N > 0 {
@@ -58,8 +58,6 @@ func Late(now instant, s *Start, seed uint64) *Meter {
 	if s.Wait > 0 {
 		c.cycled(now)
 		c.pause(now-s.Wait, s.Wait)
-	} else {
-		c.row = rowOfDead - 1 // if the next request is refused, too, the server is closed
 	}
 	m.begins = true
 	return m

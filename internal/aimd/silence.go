@@ -75,7 +75,7 @@ func (c *controller) probeFailed(now instant, t ticket, o Outcome) {
 	s := &c.silence
 	s.throttled = o == Throttled
 	c.closures.closed(t.at - c.workedFrom)
-	most := c.pace.gap
+	most := c.manner.gap
 	if s.throttled {
 		most = max(most, s.gap)
 	}
