@@ -38,7 +38,7 @@ type first struct {
 }
 
 // learn takes what a response shows of the rate. It is learned from the next request on after the first refusal that nothing explains which
-// the server has reported; that of a client with limits of its own after the first one of a request that was sent evenly.
+// the server has reported; that of a client with limits of its own once they are known to be too high.
 func (a *Account) learn(g *Gate, rep *Report, now meter.Instant) {
 	o, after := rep.outcome(), rep.Hints != nil && rep.Hints.After != nil
 	if after && (o != aimd.Throttled || rep.Hints.After.kind.Refused()) { // the headers have shown it
@@ -46,9 +46,7 @@ func (a *Account) learn(g *Gate, rep *Report, now meter.Instant) {
 	}
 	wait := a.backoff.Asked(int64(rep.Wait))
 	if o == aimd.Throttled && a.own.trusted() {
-		even := a.even.includes(rep.Sent)
-		a.even.begin(max(now, a.Until()), a.backoff.Last())
-		if a.rate == nil && !even {
+		if wrong := a.even.refused(rep.Sent, max(now, a.Until()), a.backoff.Last()); a.rate == nil && !wrong {
 			return
 		}
 	}
