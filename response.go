@@ -97,7 +97,7 @@ func (t *Transport) learn(c *call, r *limiter.Request, s *sent) {
 		t.judge(r, resp, s.err)
 	}
 	if gated := r.IsGated(); s.more != nil || s.answer.Hints != nil && !gated {
-		gate := t.gateOf(c)
+		gate := t.tariff.gateOf(c)
 		if s.more != nil {
 			s.more.gate = gate
 		}
