@@ -71,11 +71,7 @@ func (t *Transport) exchange(c *call, r *limiter.Request, s *sent) (*http.Respon
 		if c.receipt != nil {
 			s.kept = c.receipt.file(t.limiter, r)
 		}
-		if t.limiter.slots {
-			s.resp, s.far, s.err = t.forwardWithSlots(c.req, s.request(r))
-		} else {
-			s.resp, s.far, s.err = t.forward(c.req, s.request(r))
-		}
+		s.resp, s.far, s.err = t.forwardHolding(c.req, s.request(r))
 		s.read = s.err == nil && t.reads(c, s.resp, r.At)
 	}
 	t.learn(c, s.request(r), s)
@@ -222,18 +218,16 @@ func (t *Transport) reads(c *call, resp *http.Response, granted meter.Instant) b
 	switch {
 	case resp == nil:
 		return false
-	case mayBeLocal(c.req, resp):
+	case mayBeLocal(c.req, resp), resp.StatusCode >= 400: // always
 		return true
-	case resp.StatusCode >= 400: // always
-	case t.noHints, !t.sampler.Reads(c.host(), granted, len(resp.Header)) && !t.readsAll, len(resp.Header) == 0:
+	case t.noHints:
 		return false
 	}
-	return t.mayHint(c, resp)
-}
-
-// mayHint reports whether there is something to read in a response.
-func (t *Transport) mayHint(c *call, resp *http.Response) bool {
-	return !t.noHints && meaningOf(resp.StatusCode).bare != quota.NotBare || !t.hints.Silent(c.host(), resp.StatusCode, resp.Header)
+	host := c.host()
+	if !t.sampler.Reads(host, granted, len(resp.Header)) && !t.readsAll || len(resp.Header) == 0 {
+		return false
+	}
+	return !t.hints.Silent(host, resp.StatusCode, resp.Header)
 }
 
 // mayBeLocal reports whether a response may have been made by a Transport, which does so for a copy of the request.
