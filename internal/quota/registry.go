@@ -153,6 +153,12 @@ func (r *Registry) account(s *Server, key *Key, now meter.Instant) *Account {
 	return a
 }
 
+// drop forgets a gate.
+func (r *Registry) drop(g *Gate) {
+	r.keeper.Remove(g)
+	r.forget(g)
+}
+
 // forget forgets a gate that the keeper has removed, its account with the last gate, and its host with the last account.
 func (r *Registry) forget(g *Gate) {
 	a := g.Account
@@ -374,8 +380,7 @@ func (r *Registry) fitFamilies(a *Account) {
 	}
 	for _, g := range a.gates[:min(len(a.gates), lookAtMost)] {
 		if g.idle() {
-			r.keeper.Remove(g)
-			r.forget(g)
+			r.drop(g)
 			return
 		}
 	}
@@ -440,10 +445,8 @@ func (r *Registry) forgetAccount(except *Account, most int, now meter.Instant) s
 // forgetGates forgets the gates of an account, and with them the account.
 func (r *Registry) forgetGates(a *Account) {
 	for n := len(a.gates); n > 0; n-- {
-		g := a.gates[n-1]
 		r.Evicted++
-		r.keeper.Remove(g)
-		r.forget(g)
+		r.drop(a.gates[n-1])
 	}
 }
 
