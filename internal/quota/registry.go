@@ -426,7 +426,7 @@ func (r *Registry) forgetAccount(except *Account, most int, now meter.Instant) s
 		}
 		for _, a := range s.accounts[:min(len(s.accounts), lookAtMost)] {
 			looked++
-			if a == except || !a.idle() {
+			if a == except || !isIdle(a) {
 				continue
 			}
 			if w := a.worth(now); w < least || w == least && (victim == nil || a.used < victim.used) {
@@ -440,6 +440,19 @@ func (r *Registry) forgetAccount(except *Account, most int, now meter.Instant) s
 	name := victim.Key.Name()
 	r.forgetGates(victim)
 	return name
+}
+
+// isIdle reports whether no request needs a gate of the account, as far as that can be seen at once.
+func isIdle(a *Account) bool {
+	if len(a.gates) > lookAtMost {
+		return false
+	}
+	for _, g := range a.gates {
+		if !g.idle() {
+			return false
+		}
+	}
+	return true
 }
 
 // forgetGates forgets the gates of an account, and with them the account.
@@ -485,7 +498,7 @@ func (r *Registry) First() meter.Instant { return r.keeper.First() }
 func (r *Registry) forgetIdle(p *group, except *Account, now meter.Instant) bool {
 	var idle *Account
 	for _, a := range p.accounts {
-		if a != except && a.idle() && !a.stops(now) && (idle == nil || a.used < idle.used) {
+		if a != except && isIdle(a) && !a.stops(now) && (idle == nil || a.used < idle.used) {
 			idle = a
 		}
 	}
