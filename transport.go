@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/content"
 	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/meter"
@@ -260,7 +259,7 @@ func (t *Transport) sell(c *call) (asked *limiter.Asked, resp *http.Response, fa
 	}
 	resp, err = t.base.RoundTrip(c.req)
 	if err != nil || t.reads(c, resp, paid.At) {
-		resp, far, err = t.exchangeSold(c, &paid, resp, err, err == nil)
+		resp, far, err = t.learnSold(c, &paid, resp, err, err == nil)
 	}
 	return nil, resp, far, err
 }
@@ -287,7 +286,7 @@ func (t *Transport) sendSold(c *call, paid *limiter.Paid) (*http.Response, reach
 		if !done {
 			var r limiter.Request
 			t.bought(c, paid, &r)
-			t.abort(&r, &sent{answer: limiter.Answer{Outcome: aimd.Ignore}})
+			t.abort(&r, new(sent))
 		}
 	}()
 	resp, err := t.base.RoundTrip(c.req)
@@ -295,21 +294,32 @@ func (t *Transport) sendSold(c *call, paid *limiter.Paid) (*http.Response, reach
 	read := err == nil && t.reads(c, resp, paid.At)
 	if err != nil || read || t.bodies && resp != nil && !content.IsEmpty(c.req, resp) || paid.IsGated() && !isDone(resp) ||
 		!t.limiter.core.Land(t.price, paid) {
-		return t.exchangeSold(c, paid, resp, err, read)
+		return t.learnSold(c, paid, resp, err, read)
 	}
 	c.at = elsewhere
 	return resp, reachedServer, nil
 }
 
-// exchangeSold is exchange for a request that was granted at the price. read says whether the response is to be read.
-func (t *Transport) exchangeSold(c *call, paid *limiter.Paid, resp *http.Response, err error, read bool) (*http.Response, reach, error) {
+// learnSold is learn for a request that was granted at the price. read says whether the response is to be read.
+func (t *Transport) learnSold(c *call, paid *limiter.Paid, resp *http.Response, err error, read bool) (*http.Response, reach, error) {
 	var r limiter.Request
 	t.bought(c, paid, &r)
-	far := reachedServer
+	s := sent{resp: resp, err: err, read: read, tracked: t.limiter.tracks || paid.IsGated()}
 	if err != nil {
-		far = t.noteError(c.req, r.At, far, err)
+		s.far = t.noteError(c.req, r.At, reachedServer, err)
 	}
-	return t.exchange(c, &r, &sent{resp: resp, far: far, err: err, back: true, read: read, tracked: t.limiter.tracks || paid.IsGated()})
+	done := false // no function of the user has panicked
+	defer func() {
+		if !done {
+			t.abort(&r, &s)
+		}
+	}()
+	t.learn(c, &r, &s)
+	done = true
+	if s.kept == nil {
+		t.takeBack(&r)
+	}
+	return s.resp, s.far, s.err
 }
 
 // bought makes r the request that was granted at the price.
