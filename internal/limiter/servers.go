@@ -29,13 +29,12 @@ func (l *Core) passLocked(w *Waiter, now meter.Instant) {
 	}
 }
 
-// passKnownLocked adds the charge of a gate, and reports whether there is one yet.
-func (l *Core) passKnownLocked(r *Request, key *quota.Key, now meter.Instant) bool {
-	g := l.servers.Find(key, now)
-	if g != nil {
-		r.addGate(ownerOf(g))
+// knownGateLocked returns the bucket of a gate; nil: there is none yet.
+func (l *Core) knownGateLocked(key *quota.Key, now meter.Instant) *bucket.Bucket {
+	if g := l.servers.Find(key, now); g != nil {
+		return ownerOf(g)
 	}
-	return g != nil
+	return nil
 }
 
 // ownerLocked returns the bucket of a gate, and makes it if there is none.
