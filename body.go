@@ -302,7 +302,10 @@ func (b *body) watch(resp *http.Response, costs int) {
 	for i := range charges {
 		if c := &charges[i]; c.ByBody {
 			policy := b.grant.limiter.policyOf(c.Limit())
-			b.costs = append(b.costs, bodyCost{charge: i, finder: policy.costAt.Finder(form), by: policy.costBy})
+			b.costs = b.costs[:len(b.costs)+1] // in its room, because a finder is large
+			cost := &b.costs[len(b.costs)-1]
+			cost.charge, cost.by = i, policy.costBy
+			cost.finder.Begin(policy.costAt, form)
 		}
 	}
 }
