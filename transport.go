@@ -237,7 +237,7 @@ func (t *Transport) arrive(c *call) (asked *limiter.Asked, resp *http.Response, 
 func (t *Transport) sell(c *call) (asked *limiter.Asked, resp *http.Response, far reach, err error) {
 	order := limiter.Order{Cost: 1}
 	if t.orders {
-		order.Key, order.Cost = t.tariff.keyOf(c), min(t.costOf(c), meter.MaxCount)
+		order.Key, order.Cost = t.tariff.keyOf(c), min(t.tariff.costOf(c), meter.MaxCount)
 	}
 	if err = c.ended(); err != nil {
 		return nil, nil, reachedNoBase, err
