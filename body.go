@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"sync/atomic"
 
 	"github.com/httpthrottle/throttle/internal/content"
 	"github.com/httpthrottle/throttle/internal/jsonfinder"
@@ -19,7 +20,8 @@ type body struct {
 	grant   *Grant
 	own     Grant // where grant points, unless that is kept elsewhere
 	slots   bool
-	watched bool // there are costs to find, or a bodyHints
+	watched bool        // there are costs to find, or a bodyHints
+	done    atomic.Bool // it has ended, and all was done for that
 
 	mu      sync.Mutex  // guards what follows: a context may end, and a body be closed, while it is read
 	release func() bool // stops the wait for the end of the context; nil: there is none
@@ -96,19 +98,23 @@ func (b *body) Close() error {
 // end gives slots back and settles charges. A body that was not read to its end may lack a part of the cost: then a
 // charge is settled only if every path was found.
 func (b *body) end(whole bool) {
+	if b.done.Load() {
+		return
+	}
 	first, release, more := b.first()
 	if first {
 		defer b.finish()
 	}
-	if release != nil {
-		release()
-	}
+	lapses := release != nil && !release() // at this time, and leaves what is to be said to the next call
 	defer more.report()
 	if b.slots {
-		b.grant.Done() // each time, so that slots are free when Close returns
+		b.grant.Done() // each time until then, so that slots are free when Close returns
 	}
 	b.settleFound(whole && first, true)
 	b.say()
+	if !lapses {
+		b.done.Store(true)
+	}
 }
 
 // lapse gives slots back and settles charges when the context ends. It runs in a goroutine of its own, where no caller could recover
@@ -296,13 +302,19 @@ func (b *body) watch(resp *http.Response, costs int) {
 	for i := range charges {
 		if c := &charges[i]; c.ByBody {
 			policy := b.grant.limiter.policyOf(c.Limit())
-			b.costs = append(b.costs, bodyCost{charge: i, finder: policy.costAt.Finder(form), by: policy.costBy})
+			b.costs = b.costs[:len(b.costs)+1] // in its room, because a finder is large
+			cost := &b.costs[len(b.costs)-1]
+			cost.charge, cost.by = i, policy.costBy
+			cost.finder.Begin(policy.costAt, form)
 		}
 	}
 }
 
 // until makes the body lapse when the context ends.
 func (b *body) until(ctx context.Context) {
+	if ctx.Done() == nil { // it has no end
+		return
+	}
 	release := context.AfterFunc(ctx, b.lapse)
 	b.mu.Lock()
 	defer b.mu.Unlock()

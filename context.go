@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -92,7 +93,7 @@ func ContextWithCost(ctx context.Context, cost int64, limits ...string) context.
 // ContextWithKey returns a context under which requests have that key, in limits without a [Key] of their own and for [ByContext].
 // An empty key stands for [NoKey].
 func ContextWithKey(ctx context.Context, key string) context.Context {
-	return with(ctx, func(o *overrides) { o.key, o.hasKey = orNoKey(key), true })
+	return with(ctx, func(o *overrides) { o.key, o.hasKey = cmp.Or(key, NoKey), true })
 }
 
 // ContextWithCaller returns a context under which requests belong to that caller, where a limit has [FairBy].

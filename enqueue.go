@@ -78,7 +78,7 @@ func (t *Transport) asWaiter(req *http.Request) (*limiter.Waiter, error) {
 		return nil, err
 	}
 	r := limiter.Request{User: t.user, Context: req.Context()}
-	t.charge(&c, &r, nil)
+	t.tariff.charge(&c, &r, nil)
 	w := r.Waiter()
 	t.prepareToWait(&c, w)
 	t.findGate(&c, w)

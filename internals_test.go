@@ -1,8 +1,11 @@
 package throttle
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"math"
+	"net/http"
 	"os"
 	"reflect"
 	"regexp"
@@ -228,4 +231,38 @@ func TestASnapshotKeepsPartsApart(t *testing.T) {
 	require.Len(t, held, 1)
 	require.Equal(t, "small", held[0].For)
 	require.Greater(t, time.Until(held[0].HeldUntil), 59*time.Minute)
+}
+
+// A context that ends while a body does may find a cost after the body has said all that it knew. Then Close says it.
+func TestWhatALateEndOfAContextFindsIsSaidByClose(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		settled := 0
+		tr := Must(New(onlyBody{}, WithoutServerHints(), WithLimit(TokenBucket(10, time.Second, SettleJSON("cost"))), WithLimit(InFlight(1)),
+			WithHooks(Hooks{OnSettle: func(SettleEvent) { settled++ }})))
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://api.example.com/", nil)
+		require.NoError(t, err)
+		resp, err := tr.RoundTrip(req)
+		require.NoError(t, err)
+		b := resp.Body.(*body)
+		if late {
+			b.release = func() bool { return false } // it was too late to stop what the end of the context does
+		}
+		_, err = io.ReadAll(b)
+		require.NoError(t, err)
+		require.Equal(t, 1, settled)
+		require.Equal(t, !late, b.done.Load())
+		b.costs[0].unsaid = true
+		require.NoError(t, b.Close())
+		require.Equal(t, late, settled == 2)
+	}
+}
+
+// onlyBody answers with a cost.
+type onlyBody struct{}
+
+func (onlyBody) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Request: r,
+		Body: io.NopCloser(strings.NewReader(`{"cost":3}`)), ContentLength: -1}, nil
 }

@@ -18,16 +18,6 @@ type KeyFunc func(*http.Request) string
 // NoKey is the key of requests whose key cannot be computed. They share one bucket of their own.
 const NoKey = "(no key)"
 
-func orNoKey(key string) string {
-	if key == "" {
-		return NoKey
-	}
-	return key
-}
-
-// keyBy returns the key of a request.
-func keyBy(f KeyFunc, req *http.Request) string { return orNoKey(f(req)) }
-
 // ByHost returns the host of a request, in lower case and without the default port of its scheme: Request.Host, or the host
 // of the URL if that is empty.
 func ByHost(r *http.Request) string {

@@ -30,13 +30,12 @@ func holdingOf(ctx context.Context) *holding {
 	return h
 }
 
-// forwardWithSlots is forward for a request that may have all slots of a limit: one of a Limiter that has slots.
-func (t *Transport) forwardWithSlots(req *http.Request, r *limiter.Request) (*http.Response, reach, error) {
-	h := t.limiter.holding(r)
+// forwardHolding is forward for a request that may have all slots of a limit.
+func (t *Transport) forwardHolding(req *http.Request, r *limiter.Request) (*http.Response, reach, error) {
+	h := t.limiter.holding(req.Context(), r)
 	if h == nil {
 		return t.forward(req, r)
 	}
-	h.outer = holdingOf(req.Context())
 	defer h.over.Store(true)
 	marked := req.WithContext(context.WithValue(req.Context(), holdingKey{}, h))
 	resp, far, err := t.forward(marked, r)
@@ -47,13 +46,16 @@ func (t *Transport) forwardWithSlots(req *http.Request, r *limiter.Request) (*ht
 }
 
 // holding returns the buckets of which a request takes all slots that their limits were made with; nil: there are none.
-func (l *Limiter) holding(r *limiter.Request) (h *holding) {
+func (l *Limiter) holding(ctx context.Context, r *limiter.Request) (h *holding) {
+	if !l.slots {
+		return nil
+	}
 	charges := r.Charges()
 	for i := range charges { // no copy of a charge, which another goroutine may be settling
 		c := &charges[i]
 		if of := l.policyOf(c.Limit()); of.kind == kindInFlight && of.takesAll(c.Cost) {
 			if h == nil {
-				h = new(holding)
+				h = &holding{outer: holdingOf(ctx)}
 			}
 			h.buckets, h.slots = append(h.buckets, c.Bucket), append(h.slots, c.Cost)
 		}

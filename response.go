@@ -29,7 +29,6 @@ type sent struct {
 	err     error
 	answer  limiter.Answer
 	more    *bodyHints // finds more reports in the body; nil: the body adds nothing
-	back    bool       // the base has returned
 	read    bool       // the response is to be read; see Transport.reads
 	tracked bool       // its outcome is to be reported, whatever it is
 	local   bool       // an inner Transport rejected it
@@ -46,40 +45,23 @@ func (s *sent) request(r *limiter.Request) *limiter.Request {
 // send sends a request that was granted, and reports what its response or error means.
 func (t *Transport) send(c *call, r *limiter.Request) (*http.Response, reach, error) {
 	c.at = inFlight
-	if c.receipt != nil || t.limiter.tracks && r.IsTracked() || r.IsGated() {
-		return t.exchange(c, r, &sent{tracked: true})
-	}
-	resp, far, err := t.forward(c.req, r)
-	if err == nil && !t.reads(c, resp, r.At) { // it means nothing to any limit
-		t.takeBack(r)
-		return resp, far, nil
-	}
-	return t.exchange(c, r, &sent{resp: resp, far: far, err: err, back: true, read: err == nil})
-}
-
-// exchange sends a request that is tracked, unless the base has returned already, and reports what the response or the error of any request
-// means.
-func (t *Transport) exchange(c *call, r *limiter.Request, s *sent) (*http.Response, reach, error) {
-	s.answer.Outcome = aimd.Ignore
-	done := false // neither the base nor a function of the user has panicked
+	s := sent{tracked: c.receipt != nil || t.limiter.tracks && r.IsTracked() || r.IsGated()}
+	done := !s.tracked // neither the base nor a function of the user has panicked, or that means nothing to any limit
 	defer func() {
 		if !done {
-			t.abort(s.request(r), s)
+			t.abort(s.request(r), &s)
 		}
 	}()
-	if !s.back {
-		if c.receipt != nil {
-			s.kept = c.receipt.file(t.limiter, r)
-		}
-		if t.limiter.slots {
-			s.resp, s.far, s.err = t.forwardWithSlots(c.req, s.request(r))
-		} else {
-			s.resp, s.far, s.err = t.forward(c.req, s.request(r))
-		}
-		s.read = s.err == nil && t.reads(c, s.resp, r.At)
+	if c.receipt != nil {
+		s.kept = c.receipt.file(t.limiter, r)
 	}
-	t.learn(c, s.request(r), s)
-	done = true
+	s.resp, s.far, s.err = t.forwardHolding(c.req, s.request(r))
+	s.read = s.err == nil && t.reads(c, s.resp, r.At)
+	if s.tracked || s.read || s.err != nil {
+		done = false
+		t.learn(c, s.request(r), &s)
+		done = true
+	}
 	if s.kept == nil {
 		t.takeBack(r)
 	}
@@ -97,7 +79,7 @@ func (t *Transport) learn(c *call, r *limiter.Request, s *sent) {
 		t.judge(r, resp, s.err)
 	}
 	if gated := r.IsGated(); s.more != nil || s.answer.Hints != nil && !gated {
-		gate := t.gateOf(c)
+		gate := t.tariff.gateOf(c)
 		if s.more != nil {
 			s.more.gate = gate
 		}
@@ -153,6 +135,9 @@ func (t *Transport) abort(r *limiter.Request, s *sent) {
 	if s.resp != nil && s.resp.Body != nil {
 		defer s.resp.Body.Close() // last, whatever else happens; no caller could get its error
 	}
+	if s.answer.Outcome == 0 {
+		s.answer.Outcome = aimd.Ignore
+	}
 	t.limiter.core.Free(r)
 	t.limiter.core.Report(r, &s.answer)
 }
@@ -161,7 +146,7 @@ func (t *Transport) abort(r *limiter.Request, s *sent) {
 func (t *Transport) answer(c *call, resp *http.Response, s *sent) {
 	a, req := &s.answer, c.req
 	if s.far == reachedNoBase || resp != nil && mayBeLocal(req, resp) && isLocal(resp) {
-		a.Unsent, s.local = true, true
+		a.Outcome, a.Unsent, s.local = aimd.Ignore, true, true
 		return
 	}
 	if s.read {
@@ -222,18 +207,16 @@ func (t *Transport) reads(c *call, resp *http.Response, granted meter.Instant) b
 	switch {
 	case resp == nil:
 		return false
-	case mayBeLocal(c.req, resp):
+	case mayBeLocal(c.req, resp), resp.StatusCode >= 400: // always
 		return true
-	case resp.StatusCode >= 400: // always
-	case t.noHints, !t.sampler.Reads(c.host(), granted, len(resp.Header)) && !t.readsAll, len(resp.Header) == 0:
+	case t.noHints:
 		return false
 	}
-	return t.mayHint(c, resp)
-}
-
-// mayHint reports whether there is something to read in a response.
-func (t *Transport) mayHint(c *call, resp *http.Response) bool {
-	return !t.noHints && meaningOf(resp.StatusCode).bare != quota.NotBare || !t.hints.Silent(c.host(), resp.StatusCode, resp.Header)
+	host := c.host()
+	if !t.sampler.Reads(host, granted, len(resp.Header)) && !t.readsAll || len(resp.Header) == 0 {
+		return false
+	}
+	return !t.hints.Silent(host, resp.StatusCode, resp.Header)
 }
 
 // mayBeLocal reports whether a response may have been made by a Transport, which does so for a copy of the request.

@@ -8,14 +8,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/httpthrottle/throttle/headers"
-	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/content"
 	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/quota"
 	"github.com/httpthrottle/throttle/internal/seen"
-	"github.com/httpthrottle/throttle/internal/traits"
 )
 
 // A Transport is an [http.RoundTripper] that makes each request wait until its limits allow it, or rejects it, and sends it with
@@ -25,24 +22,17 @@ import (
 // The Timeout of an http.Client includes the wait, so that a request that would wait longer is rejected immediately. To
 // limit only the server's time, set the timeouts of the [http.Transport] instead.
 type Transport struct {
-	base    http.RoundTripper
-	inner   *Transport // the base, if it is a Transport; nil: it is none
-	limiter *Limiter
-	key     KeyFunc  // for limits without a key of their own; nil: one key for all
-	cost    CostFunc // for limits without a cost of their own; nil: 1
+	base  http.RoundTripper
+	inner *Transport // the base, if it is a Transport; nil: it is none
+	tariff
 	maxWait time.Duration
 	asError bool
 	shape   func(*Rejection, *http.Request) *http.Response
 	exempt  func(*http.Request) bool
-	hints   *headers.Reader
 	noHints bool
-	price   *limiter.Price // of each request without overrides in its context; nil: its limits differ in keys or costs
-	orders  bool           // such a request has a key or a cost of its own, the same in all limits
-	sells   bool           // such a request needs no more than the price and its order, unless its response says something
-	bodies  bool           // some slot is kept until the end of the body of a response
-	rooms   *sync.Pool     // for the charges of requests that have many; nil: they have few
-	units   bool           // some limit is in a unit of servers
-	byHost  bool           // some limit counts requests without a key by host
+	sells   bool       // a request without overrides needs no more than the price and its order, unless its response says something
+	bodies  bool       // some slot is kept until the end of the body of a response
+	rooms   *sync.Pool // for the charges of requests that have many; nil: they have few
 
 	connections connections
 	user        *limiter.User
@@ -68,8 +58,8 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 		return nil, err
 	}
 	t := &Transport{
-		base: base, limiter: c.limiter, key: c.key, cost: c.cost, maxWait: c.maxWait,
-		asError: c.asError, shape: c.shape, exempt: c.exempt, hints: c.reader, noHints: c.noHints,
+		base: base, tariff: tariff{limiter: c.limiter, key: c.key, cost: c.cost, hints: c.reader}, maxWait: c.maxWait,
+		asError: c.asError, shape: c.shape, exempt: c.exempt, noHints: c.noHints,
 	}
 	t.inner, _ = base.(*Transport)
 	t.sampler, t.readsAll = new(seen.Sampler), c.hinted
@@ -154,11 +144,11 @@ func (t *Transport) Forecast(req *http.Request, n int) (Forecast, error) {
 		return Forecast{}, err
 	}
 	r := limiter.Request{User: t.user, Context: req.Context()}
-	t.charge(&c, &r, nil)
+	t.tariff.charge(&c, &r, nil)
 	w := r.Waiter()
 	t.prepareToWait(&c, w)
 	if !t.noHints {
-		w.Gate = t.gateOf(&c)
+		w.Gate = t.tariff.gateOf(&c)
 	}
 	f, err := t.limiter.forecast(&r, w, n)
 	f.Least = f.Least || slices.ContainsFunc(t.limiter.own(), func(p policy) bool { return p.at.Answered })
@@ -223,28 +213,6 @@ func (t *Transport) roundTrip(req *http.Request) (resp *http.Response, far reach
 	return t.turnAway(c.req, err, w.Rejected())
 }
 
-// A call is a request on its way through a Transport, and what is known of it. It is on the stack while the request waits, where 16 bytes more
-// cost each waiter 2 KiB (see TestMemoryOfAWaiter), so what can be derived is a method.
-type call struct {
-	req *http.Request
-	*overrides
-	at stage
-}
-
-// callOf returns the call of a request that has arrived.
-func callOf(req *http.Request) call { return call{req: req, overrides: overridesOf(req.Context())} }
-
-// host returns the host as the request has it, and name as limits and servers' accounts know it; see [ByHost].
-func (c *call) host() string { return hostOf(c.req) }
-
-func (c *call) name() string { return ByHost(c.req) }
-
-// ended returns why the request has ended; nil: it has not.
-func (c *call) ended() error {
-	//lint:ignore SA1019 http.Client sets Cancel with its Timeout
-	return limiter.Ended(c.req.Context(), c.req.Cancel)
-}
-
 // arrive sends a request if it can go immediately, or rejects it if it may not wait. Otherwise it returns what the request has asked for.
 func (t *Transport) arrive(c *call) (asked *limiter.Asked, resp *http.Response, far reach, err error) {
 	var r limiter.Request
@@ -269,7 +237,7 @@ func (t *Transport) arrive(c *call) (asked *limiter.Asked, resp *http.Response, 
 func (t *Transport) sell(c *call) (asked *limiter.Asked, resp *http.Response, far reach, err error) {
 	order := limiter.Order{Cost: 1}
 	if t.orders {
-		order.Key, order.Cost = t.keyOf(c), min(t.costOf(c), meter.MaxCount)
+		order.Key, order.Cost = t.tariff.keyOf(c), min(t.tariff.costOf(c), meter.MaxCount)
 	}
 	if err = c.ended(); err != nil {
 		return nil, nil, reachedNoBase, err
@@ -291,7 +259,7 @@ func (t *Transport) sell(c *call) (asked *limiter.Asked, resp *http.Response, fa
 	}
 	resp, err = t.base.RoundTrip(c.req)
 	if err != nil || t.reads(c, resp, paid.At) {
-		resp, far, err = t.exchangeSold(c, &paid, resp, err, err == nil)
+		resp, far, err = t.learnSold(c, &paid, resp, err, err == nil)
 	}
 	return nil, resp, far, err
 }
@@ -302,7 +270,7 @@ func (t *Transport) payOrder(c *call, o limiter.Order, paid *limiter.Paid) bool 
 		return t.limiter.core.PayOrder(t.price, o, nil, paid)
 	}
 	var gate quota.Key
-	t.hostGate(c, &gate)
+	t.tariff.passBy(c, &gate, quota.CountsModels)
 	if o.Key != "" {
 		for i := range t.limiter.own() {
 			gate.Join(i, o.Key)
@@ -318,7 +286,7 @@ func (t *Transport) sendSold(c *call, paid *limiter.Paid) (*http.Response, reach
 		if !done {
 			var r limiter.Request
 			t.bought(c, paid, &r)
-			t.abort(&r, &sent{answer: limiter.Answer{Outcome: aimd.Ignore}})
+			t.abort(&r, new(sent))
 		}
 	}()
 	resp, err := t.base.RoundTrip(c.req)
@@ -326,21 +294,32 @@ func (t *Transport) sendSold(c *call, paid *limiter.Paid) (*http.Response, reach
 	read := err == nil && t.reads(c, resp, paid.At)
 	if err != nil || read || t.bodies && resp != nil && !content.IsEmpty(c.req, resp) || paid.IsGated() && !isDone(resp) ||
 		!t.limiter.core.Land(t.price, paid) {
-		return t.exchangeSold(c, paid, resp, err, read)
+		return t.learnSold(c, paid, resp, err, read)
 	}
 	c.at = elsewhere
 	return resp, reachedServer, nil
 }
 
-// exchangeSold is exchange for a request that was granted at the price. read says whether the response is to be read.
-func (t *Transport) exchangeSold(c *call, paid *limiter.Paid, resp *http.Response, err error, read bool) (*http.Response, reach, error) {
+// learnSold is learn for a request that was granted at the price. read says whether the response is to be read.
+func (t *Transport) learnSold(c *call, paid *limiter.Paid, resp *http.Response, err error, read bool) (*http.Response, reach, error) {
 	var r limiter.Request
 	t.bought(c, paid, &r)
-	far := reachedServer
+	s := sent{resp: resp, err: err, read: read, tracked: t.limiter.tracks || paid.IsGated()}
 	if err != nil {
-		far = t.noteError(c.req, r.At, far, err)
+		s.far = t.noteError(c.req, r.At, reachedServer, err)
 	}
-	return t.exchange(c, &r, &sent{resp: resp, far: far, err: err, back: true, read: read, tracked: t.limiter.tracks || paid.IsGated()})
+	done := false // no function of the user has panicked
+	defer func() {
+		if !done {
+			t.abort(&r, &s)
+		}
+	}()
+	t.learn(c, &r, &s)
+	done = true
+	if s.kept == nil {
+		t.takeBack(&r)
+	}
+	return s.resp, s.far, s.err
 }
 
 // bought makes r the request that was granted at the price.
@@ -364,15 +343,6 @@ func (t *Transport) takeBack(r *limiter.Request) {
 		t.rooms.Put(room)
 	}
 }
-
-// A stage is where a request is when its RoundTrip returns or panics: it says who ends its flight.
-type stage uint8
-
-const (
-	unsent    stage = iota // it was not sent, so its body is to be closed
-	inFlight               // its flight ends now
-	elsewhere              // nothing is left to do: its report or its body ends the flight, or it was left to the caller
-)
 
 // leave does what is left to do for a request when its RoundTrip returns or panics.
 func (t *Transport) leave(c *call) {
@@ -398,7 +368,7 @@ func (t *Transport) enter(c *call, r *limiter.Request, orNever bool) (granted, r
 		granted, err = t.enterByGate(c, r)
 		return granted, false, err
 	}
-	t.charge(c, r, nil)
+	t.tariff.charge(c, r, nil)
 	if err = c.ended(); err != nil {
 		return false, false, err
 	}
@@ -412,35 +382,12 @@ func (t *Transport) enter(c *call, r *limiter.Request, orNever bool) (granted, r
 // enterByGate charges a request that passes a gate if it can be sent immediately. The key of the gate is on the stack only meanwhile.
 func (t *Transport) enterByGate(c *call, r *limiter.Request) (granted bool, err error) {
 	var gate quota.Key
-	t.hostGate(c, &gate)
-	t.charge(c, r, &gate)
+	t.tariff.passBy(c, &gate, quota.CountsModels)
+	t.tariff.charge(c, r, &gate)
 	if err = c.ended(); err == nil {
 		granted = t.limiter.core.Now(r, &gate)
 	}
 	return granted, err
-}
-
-// hostGate sets the key of the gate of a request that need not wait, except the keys of limits.
-func (t *Transport) hostGate(c *call, gate *quota.Key) {
-	gate.Host = c.name()
-	t.kindOf(c.req, gate, t.limiter.core.Models(gate.Host) == quota.CountsModels)
-}
-
-// accountOf returns the account in which a server counts a request in a unit of its own: the host, and the parts of the request by which
-// the API is known to count separately.
-func (t *Transport) accountOf(req *http.Request, host string, gate *quota.Key) string {
-	parts := ""
-	switch {
-	case !t.units || req.URL == nil:
-	case gate != nil:
-		parts = gate.Parts
-	default:
-		parts = traits.Parts(req, t.hints.Parts(host))
-	}
-	if parts == "" {
-		return host
-	}
-	return host + " " + parts
 }
 
 // await waits until a request is granted, and lets its Receipt see that. In roundTrip, its arguments would be on the stack of what is called
@@ -480,7 +427,7 @@ func (t *Transport) enqueue(c *call, w *limiter.Waiter) (waits bool, err error) 
 // findGate sets the gate of a request that waits. Until a server has sent hints, a request that may not wait has none.
 func (t *Transport) findGate(c *call, w *limiter.Waiter) {
 	if !w.Late || !t.noHints && w.MaxWait != 0 {
-		w.Gate = t.gateOf(c)
+		w.Gate = t.tariff.gateOf(c)
 	}
 }
 
@@ -498,122 +445,6 @@ func (t *Transport) turnAway(req *http.Request, err error, rejected bool) (*http
 	}
 	resp, err := t.reject(req, err.(*Rejection))
 	return resp, reachedNoBase, err
-}
-
-// charge adds the charge of a request in each limit, and its keys to the key of its gate, if it passes one.
-func (t *Transport) charge(c *call, r *limiter.Request, gate *quota.Key) {
-	if t.price != nil && !t.orders && c.overrides == noOverrides {
-		r.AddPrice(t.price)
-		return
-	}
-	t.chargeEach(c, r, gate)
-}
-
-// chargeEach is charge where functions return keys or costs, or the context has some.
-func (t *Transport) chargeEach(c *call, r *limiter.Request, gate *quota.Key) {
-	key, shared := t.keyOf(c), t.costOf(c)
-	host, account := "", ""
-	if t.byHost {
-		host = orNoKey(c.name())
-		account = t.accountOf(c.req, host, gate)
-	}
-	policies := t.limiter.own()
-	for i := range policies {
-		by, cost := &policies[i], shared
-		if by.priced || c.costs != nil {
-			cost = by.costOf(c, shared)
-		}
-		if cost == 0 && gate == nil {
-			continue
-		}
-		key := by.keyOf(c.req, key)
-		if cost != 0 {
-			unkeyed := host
-			if by.rule.Unit != "" {
-				unkeyed = account
-			}
-			by.chargeTo(r, key, unkeyed, cost)
-		}
-		if gate != nil {
-			gate.Join(i, key)
-		}
-	}
-}
-
-// costOf returns the cost of a request in limits without a cost of their own.
-func (t *Transport) costOf(c *call) int64 {
-	switch {
-	case c.hasCost:
-		return c.cost
-	case t.cost != nil:
-		return t.cost(c.req)
-	}
-	return 1
-}
-
-// gateOf returns the gate of a request that waits.
-func (t *Transport) gateOf(c *call) *quota.Key {
-	g := &quota.Key{Host: c.name()}
-	t.kindOf(c.req, g, t.limiter.core.Models(g.Host) != quota.NoModels) // the server may be found to count by model while it waits
-	key := t.keyOf(c)
-	policies := t.limiter.own()
-	for i := range policies {
-		g.Join(i, policies[i].keyOf(c.req, key))
-	}
-	return g
-}
-
-// kindOf sets what requests have in common that a client sends for one purpose.
-func (t *Transport) kindOf(req *http.Request, k *quota.Key, withModel bool) {
-	if req.URL != nil {
-		traits.Describe(k, req, t.limiter.seed, withModel)
-		if parts := t.hints.Parts(k.Host); len(parts) > 0 {
-			k.Parts = traits.Parts(req, parts)
-		}
-	}
-}
-
-// costOf returns the cost of a request in a limit.
-func (p *policy) costOf(c *call, shared int64) int64 {
-	if cost, ok := c.costFor(p.rule.Name); ok {
-		return cost
-	}
-	switch {
-	case p.cost != nil:
-		return p.cost(c.req)
-	case p.priced:
-		return 1 // slot
-	}
-	return shared
-}
-
-// chargeTo adds a charge of the limit. Without a key, limits that learn count requests by host or account, because no host shows
-// anything of another one; others count them together.
-func (p *policy) chargeTo(r *limiter.Request, key, unkeyed string, cost int64) {
-	if key == "" && p.rule.Hosted {
-		r.AddByHost(p.at, unkeyed, cost)
-	} else {
-		r.Add(p.at, key, cost)
-	}
-}
-
-// keyOf returns the key of a request in limits without a key of their own; "": it has none.
-func (t *Transport) keyOf(c *call) string {
-	switch {
-	case c.hasKey:
-		return c.key
-	case t.key == nil:
-		return ""
-	}
-	return keyBy(t.key, c.req)
-}
-
-// keyOf returns the key of a request in a limit.
-func (p *policy) keyOf(req *http.Request, shared string) string {
-	if p.key != nil {
-		return keyBy(p.key, req)
-	}
-	return shared
 }
 
 // reject returns what the caller gets for a rejection.

@@ -9,6 +9,7 @@ import (
 // A bucketState is a token bucket, counted in [Units]. Its level is negative while it has promised tokens, or is in debt.
 type bucketState struct {
 	header
+	queue
 	at     int64 // the level is as of this tick
 	level  int64
 	seq    int64 // the last lease: when it was, or one more than the one before
@@ -33,6 +34,7 @@ func newBucketState(c *Call, now int64) *bucketState {
 func (s *bucketState) advance(c *Call, now int64) {
 	s.flow(c, now)
 	s.visit(c, now)
+	s.clear(now)
 	had := s.level
 	for _, r := range c.Back {
 		s.giveBack(r.Lease, mulSat(r.Tokens, s.per))
@@ -97,6 +99,7 @@ func (c *Call) after(now, tick int64) int64 {
 func (s *bucketState) retune(c *Call, now int64) {
 	s.seq = s.when(0)
 	s.level, s.debt = rescale(s.level, s.per, c.Per), rescale(s.debt, s.per, c.Per)
+	s.queue = nil // in other units
 	if s.tick != c.Tick {
 		s.at = ceilDiv(now, c.Tick)
 	}
@@ -171,7 +174,24 @@ func (s *bucketState) short(c *Call, _ int64) int64 {
 	if c.Need == 0 || missing <= 0 {
 		return 0
 	}
-	return max(0, ceilDiv(missing, s.n)-c.Ticks) * s.tick
+	return max(0, ceilDiv(missing, s.n)-s.reach(c)) * s.tick
+}
+
+// reach returns for how many ticks the tokens of Need may be promised. With Queue, they are to be used soon, together with what else the
+// request needs, and not before others that have places.
+func (s *bucketState) reach(c *Call) int64 {
+	switch {
+	case !c.Queue:
+		return c.Ticks
+	case c.Queued == 0 && len(s.queue) > 0:
+		return 0
+	}
+	return c.Horizon / c.N
+}
+
+func (s *bucketState) turn(c *Call, _ int64) (wait, tokens int64) {
+	missing := s.ahead(c) + mulSat(c.Due, s.per) - s.level
+	return min(mulSat(max(0, ceilDiv(max(0, missing), s.n)-c.Horizon/c.N/2), s.tick), mostTurn), mulSat(c.Need, s.per)
 }
 
 // most grants all tokens that are there and half of those that may still be promised, so that no process takes them all.
@@ -195,6 +215,7 @@ func (s *bucketState) take(c *Call, tokens, now int64) LeasedPart {
 	}
 	s.remember(now, mulSat(c.Due, s.per))
 	s.level -= tokens * s.per
+	s.leave(c)
 	p.ID = s.when(min(c.Due*s.per, c.Horizon/2))
 	return p
 }
@@ -221,5 +242,5 @@ func (s *bucketState) expires() int64 {
 	if s.level < s.full {
 		full += ceilDiv(s.full-s.level, s.n)
 	}
-	return max(full*s.tick, s.hold) + linger
+	return max(full*s.tick, s.hold, s.last()) + linger
 }

@@ -15,73 +15,20 @@ const (
 // mostDebt returns how much more a window may owe, given what it counts as used.
 func (c *Call) mostDebt(used int64) int64 { return max(0, min(meter.MostUsed*c.N, 2*mostUnits)-used) }
 
-const (
-	mostTurn = int64(mostAhead / time.Microsecond) // µs
-	latePart = 4                                   // the longest time that tokens wait for a process, as a part of the period
-)
+const mostTurn = int64(mostAhead / time.Microsecond) // µs
 
-// A queue counts the tokens that asks with Queue wait for, until the processes have them. It reserves nothing.
-type queue struct{ waits int64 }
-
-// enter has an ask wait for its turn, unless that comes too late.
-func (q *queue) enter(c *Call, turn int64) {
-	if turn <= c.Ticks && q.waits+c.Need <= mostUnits && !c.Queued {
-		q.waits += c.Need
-	}
-}
-
-// ahead returns how many tokens an ask has to let others have.
-func (q *queue) ahead(c *Call) int64 {
-	if c.Queued {
-		return max(0, q.waits-c.Need)
-	}
-	return q.waits
-}
-
-// leave records that some tokens are not waited for any more.
-func (q *queue) leave(tokens int64) { q.waits = max(0, q.waits-max(0, tokens)) }
-
-// hasQueue is the state of a budget that has a queue.
-type hasQueue interface {
-	// turn returns how long to wait until the Need of c comes in behind what others wait for; 0: it has.
-	turn(c *Call, now int64) int64
-	enter(c *Call, turn int64)
-}
-
-// enter has an ask wait for its turn in the queue in which that comes last. All of its parts with Queue get this turn.
-func enter(calls []Call, states []state, leased []LeasedPart, now int64) {
-	last, turn := hasQueue(nil), int64(0)
-	var of *Call
-	for i := range calls {
-		if l, ok := states[i].(hasQueue); ok && calls[i].Queue && calls[i].Kind != Calendar {
-			if t := l.turn(&calls[i], now); t > turn {
-				last, turn, of = l, t, &calls[i]
-			}
-		}
-	}
-	if last == nil {
-		return
-	}
-	last.enter(of, turn)
-	for i := range calls {
-		if calls[i].Queue {
-			leased[i].Turn = micros(turn)
-		}
-	}
-}
-
-func (s *slidingState) turn(c *Call, now int64) int64 {
+func (s *slidingState) turn(c *Call, now int64) (wait, tokens int64) {
 	missing := s.ahead(c) + c.Need - (c.N - s.used)
 	again := max(0, missing-1-max(0, s.used-c.N)) / c.N // what is used when it comes in does so again after a period
-	return min(mulSat(again, c.Per), mostTurn) + s.until(missing-again*c.N, now)
+	return min(mulSat(again, c.Per), mostTurn) + s.until(missing-again*c.N, now), c.Need
 }
 
-func (s *fixedState) turn(c *Call, now int64) int64 {
+func (s *fixedState) turn(c *Call, now int64) (wait, tokens int64) {
 	missing := s.ahead(c) + c.Need - (c.N - s.used)
 	if missing <= 0 {
-		return 0
+		return 0, c.Need
 	}
-	return min(mulSat((missing-1)/c.N, c.Per), mostTurn) + s.ends - now
+	return min(mulSat((missing-1)/c.N, c.Per), mostTurn) + s.ends - now, c.Need
 }
 
 // A slidingState is a log of leases. When it has exactEvents entries, those of the same 64th of the period are joined; they
@@ -104,21 +51,16 @@ func (s *slidingState) advance(c *Call, now int64) {
 			s.log[i].at -= back
 		}
 	}
-	seen := s.seen
 	s.visit(c, now)
+	s.clear(now)
 	n, per := s.n, s.per
 	if s.govern(c, now) {
 		s.rule = c.rule()
 	}
-	expired, late, idle := 0, now-s.per/latePart, c.N-s.used
+	expired := 0
 	for expired < len(s.log) && s.log[expired].at+s.per <= now {
-		if s.used -= s.log[expired].count; s.log[expired].at+s.per <= late {
-			idle = c.N - s.used
-		}
+		s.used -= s.log[expired].count
 		expired++
-	}
-	if seen <= late {
-		s.leave(idle)
 	}
 	s.log = slices.Delete(s.log, 0, expired)
 	for _, r := range c.Back {
@@ -224,9 +166,9 @@ func (s *slidingState) most(c *Call) int64 { return max(c.Need, min(c.Want, c.N-
 
 func (s *slidingState) plenty(c *Call, taken int64) int64 { return max(0, (c.N-s.used-taken)/4) }
 
-func (s *slidingState) take(_ *Call, tokens, now int64) LeasedPart {
+func (s *slidingState) take(c *Call, tokens, now int64) LeasedPart {
 	s.add(now, tokens)
-	s.leave(tokens)
+	s.leave(c)
 	return LeasedPart{ID: now, Tokens: tokens, AtOnce: tokens, Until: micros(s.per)}
 }
 
@@ -243,7 +185,7 @@ func (s *slidingState) expires() int64 {
 	if n := len(s.log); n > 0 {
 		last = s.log[n-1].at + s.per
 	}
-	return max(last+s.come(s.waits), s.hold) + linger
+	return max(last, s.last(), s.hold) + linger
 }
 
 // come returns how long it takes until a number of tokens of a window have come in, in whole periods.
@@ -261,6 +203,7 @@ type fixedState struct {
 
 func (s *fixedState) advance(c *Call, now int64) {
 	s.visit(c, now)
+	s.clear(now)
 	if s.govern(c, now) {
 		s.rule = c.rule()
 	}
@@ -270,9 +213,6 @@ func (s *fixedState) advance(c *Call, now int64) {
 		begins, ends = s.at, s.ends
 	}
 	came := mulSat(c.N, max(1, (ends-s.ends)/c.Per))
-	if ends > s.ends {
-		s.leave(came - s.used) // they did not come for their tokens
-	}
 	s.ends = ends
 	if s.at < begins {
 		s.debt = max(0, s.debt-(came-c.N))
@@ -304,9 +244,9 @@ func (s *fixedState) most(c *Call) int64 { return max(c.Need, min(c.Want, c.N-s.
 
 func (s *fixedState) plenty(c *Call, taken int64) int64 { return max(0, (c.N-s.used-taken)/4) }
 
-func (s *fixedState) take(_ *Call, tokens, now int64) LeasedPart {
+func (s *fixedState) take(c *Call, tokens, now int64) LeasedPart {
 	s.used, s.at = s.used+tokens, now
-	s.leave(tokens)
+	s.leave(c)
 	return LeasedPart{ID: now, Tokens: tokens, AtOnce: tokens, Until: micros(s.ends - now)}
 }
 
@@ -316,5 +256,7 @@ func (s *fixedState) left(c *Call, p *LeasedPart) {
 }
 
 func (s *fixedState) expires() int64 {
-	return max(s.ends+s.come(s.debt+s.waits), s.hold) + linger
+	return max(s.ends+s.come(s.debt), s.last(), s.hold) + linger
 }
+
+func (q *queue) line() *queue { return q }

@@ -19,7 +19,8 @@ type Call struct {
 	Holder                 string
 	Back                   []Return
 	Replace, Whole         bool
-	Queue, Queued          bool
+	Queue                  bool
+	Queued                 int64
 
 	ns      int64 // the call came so much later than the whole µs at which it is decided
 	differs bool  // Units are those of a stricter rule
@@ -44,7 +45,7 @@ func NewCall(p *Part) (Call, error) {
 	if err := b.check(); err != nil {
 		return Call{}, fmt.Errorf("%w: limit %q: %w", ErrSetup, b.Limit, err)
 	}
-	c := Call{Kind: b.Kind, Need: p.Need, Due: p.Need, Holder: p.Holder, Replace: p.Replace, Whole: p.Whole, Queue: p.Queue, Queued: p.Queued}
+	c := Call{Kind: b.Kind, Need: p.Need, Due: p.Need, Holder: p.Holder, Replace: p.Replace, Whole: p.Whole, Queue: p.Queue, Queued: clamp(p.Queued, mostUnits)}
 	most, count := b.Most(), int64(mostUnits) // most: the bound of Need; count: the bound of every other number of tokens
 	switch b.Kind {
 	case Bucket, Pace:

@@ -33,7 +33,7 @@ type saved struct {
 	Log       [][2]int64      `json:"log,omitzero"`
 	Used      int64           `json:"used,omitzero"`
 	Ends      int64           `json:"ends,omitzero"`
-	Waits     int64           `json:"waits,omitzero"` // the release before drops it
+	Queue     [][3]int64      `json:"queue,omitzero"` // place, tokens, until. The release before drops it
 	Earliest  int64           `json:"earliest,omitzero"`
 	Closed    int64           `json:"closed,omitzero"`
 	Holders   map[string]held `json:"holders,omitzero"`
@@ -114,6 +114,7 @@ func (h *header) save(v *saved) {
 func (s *bucketState) save(v *saved) {
 	s.header.save(v)
 	v.At, v.Level, v.Seq, v.Filled, v.Debt = s.at, s.level, s.seq, s.filled, s.debt
+	s.queue.save(v)
 	v.Peaks = numbers(joined(slices.Clone(s.peaks), fewPeaks))
 	if len(s.peaks) > fewPeaks {
 		v.All = numbers(s.peaks)
@@ -132,7 +133,7 @@ func numbers(peaks []peak) (all [][2]int64) {
 
 func (s *slidingState) save(v *saved) {
 	s.header.save(v)
-	v.Waits = s.waits
+	s.queue.save(v)
 	now := *s
 	now.log = slices.Clone(s.log)
 	v.Debt = now.owed(s.seen)
@@ -146,7 +147,8 @@ func (s *slidingState) save(v *saved) {
 
 func (s *fixedState) save(v *saved) {
 	s.header.save(v)
-	v.Used, v.At, v.Ends, v.Waits, v.Debt = s.used, s.at, s.ends, s.waits, s.debt
+	v.Used, v.At, v.Ends, v.Debt = s.used, s.at, s.ends, s.debt
+	s.queue.save(v)
 }
 
 func (s *slotsState) save(v *saved) {
@@ -167,6 +169,10 @@ func (v *saved) state(kind Kind) (state, error) {
 	}
 	ruled := ruling{r, v.Confirmed}
 	h := header{seen: v.Seen, busy: v.Busy, before: v.Before, hold: v.Hold, ruling: ruled}
+	line, err := v.line()
+	if err != nil {
+		return nil, err
+	}
 	switch kind {
 	case Bucket, Pace:
 		if len(v.Peaks) > fewPeaks || len(v.All) > maxPeaks || r.full == 0 {
@@ -175,7 +181,7 @@ func (v *saved) state(kind Kind) (state, error) {
 		if v.Level > r.full || v.Level < -mostLevel || v.Debt < 0 || v.Debt > mostUnits || r.per > mostUnits {
 			return nil, fmt.Errorf("it has a level of %d of %d", v.Level, r.full)
 		}
-		s := &bucketState{header: h, at: v.At, level: v.Level, seq: v.Seq, filled: v.Filled, debt: v.Debt}
+		s := &bucketState{header: h, at: v.At, level: v.Level, seq: v.Seq, filled: v.Filled, debt: v.Debt, queue: line}
 		peaks := v.Peaks
 		if len(v.All) > 0 {
 			peaks = v.All
@@ -185,10 +191,7 @@ func (v *saved) state(kind Kind) (state, error) {
 		}
 		return s, nil
 	case Sliding:
-		if !isCount(v.Waits) {
-			return nil, fmt.Errorf("requests wait for %d tokens", v.Waits)
-		}
-		s := &slidingState{header: h, queue: queue{v.Waits}}
+		s := &slidingState{header: h, queue: line}
 		for i, e := range v.Log {
 			if i > 0 && e[0] < v.Log[i-1][0] || !isCount(e[1]) || !isCount(s.used+e[1]) {
 				return nil, fmt.Errorf("its log has %d tokens at %d", e[1], e[0])
@@ -205,10 +208,10 @@ func (v *saved) state(kind Kind) (state, error) {
 		}
 		return s, nil
 	case Fixed, Calendar:
-		if !isCount(v.Used) || !isCount(v.Waits) || v.Debt < 0 || v.Debt > v.Used {
-			return nil, fmt.Errorf("it has %d tokens used, owes %d, and requests wait for %d", v.Used, v.Debt, v.Waits)
+		if !isCount(v.Used) || v.Debt < 0 || v.Debt > v.Used {
+			return nil, fmt.Errorf("it has %d tokens used and owes %d", v.Used, v.Debt)
 		}
-		return &fixedState{header: h, queue: queue{v.Waits}, used: v.Used, at: v.At, ends: v.Ends, debt: v.Debt}, nil
+		return &fixedState{header: h, queue: line, used: v.Used, at: v.At, ends: v.Ends, debt: v.Debt}, nil
 	case Slots:
 		s := &slotsState{ruling: ruled, holders: make(map[string]holding, len(v.Holders)), hold: v.Hold, earliest: v.Earliest, closed: v.Closed}
 		for name, of := range v.Holders {
@@ -221,6 +224,22 @@ func (v *saved) state(kind Kind) (state, error) {
 		return s, nil
 	}
 	return nil, fmt.Errorf("the kind %q is unknown", kind)
+}
+
+func (q queue) save(v *saved) {
+	for _, w := range q {
+		v.Queue = append(v.Queue, [3]int64{w.place, w.tokens, w.until})
+	}
+}
+
+func (v *saved) line() (q queue, err error) {
+	for i, w := range v.Queue {
+		if w[1] < 0 || w[1] > 2*mostUnits || i > 0 && w[0] <= v.Queue[i-1][0] || i >= mostWaiting {
+			return nil, fmt.Errorf("%d tokens are waited for at the place %d", w[1], w[0])
+		}
+		q = append(q, waiting{w[0], w[1], w[2]})
+	}
+	return q, nil
 }
 
 // mostLevel bounds the debt of a bucket: what it may owe and what it may promise, each no more than mostUnits, and one Need beyond.

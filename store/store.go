@@ -93,10 +93,12 @@ type Part struct {
 	// beyond its Need, each ask gets at most half of what is left of it.
 	Horizon, Within time.Duration
 
-	// Queue has a Sliding or a Fixed window set Turn of the LeasedPart if nothing is granted. If Turn is at most Within, the next ask has a
-	// later turn, unless Queued says that the process may have the last turn already, as its latest ask with Queue had no response. Of several
-	// parts with Queue, the one whose turn comes last counts, and all get its turn. A store may ignore both.
-	Queue, Queued bool
+	// Queue has a budget of any kind but Calendar and Slots set Turn of the LeasedPart if nothing is granted. If the Turn of each part with
+	// Queue is at most its Within, the ask has one place in all of them, behind those that asked before. The place is ID of the LeasedPart,
+	// and the next ask keeps it if it has it as Queued. The tokens of a Bucket or a Pace are then promised up to Horizon ahead at most, and
+	// not before those for others that have places. A store may ignore both.
+	Queue  bool
+	Queued int64
 
 	Back []Return // leased tokens that were not used, or that were refunded
 	Owe  int64    // tokens used beyond the leased ones; the store charges them even if it goes into debt, a window up to five times its N in all
@@ -128,12 +130,12 @@ type Lease struct {
 // AtOnce of the Tokens may be used now. The others are promised one by one: the first is due Next after the response
 // arrives, and the k-th after it k·Per/N later, by the rule that applies.
 type LeasedPart struct {
-	ID             int64 // for Return
+	ID             int64 // for Return; if nothing was granted, for Queued
 	Tokens, AtOnce int64
 	Next           time.Duration
 	Until          time.Duration // the tokens expire this long after the ask was sent, or up to 1 µs earlier if the store counts whole µs; 0: never
 	Wait           time.Duration // if nothing was granted: the time until Need can be granted; of a Sliding window without tokens: until the next one comes in
-	Turn           time.Duration // if nothing was granted: the time until Need, of all parts with Queue, comes in behind what earlier asks wait for; 0: unknown. Nothing is reserved
+	Turn           time.Duration // if nothing was granted: the time until Need can be granted behind what those with earlier places need; 0: it can be now, or Queue was not set. Nothing is reserved
 	Left           float64       // tokens in the store after this ask, negative if some are promised or owed; of Slots: minus those that other processes wait for
 	Hold           time.Duration // how long the budget remains blocked
 	Processes      int           // an estimate of how many processes use the budget; at least 1

@@ -158,10 +158,13 @@ func (c *call) add(ask int, parts []store.Call) {
 		if p.Queue {
 			what += queues
 		}
-		if p.Queued {
+		if p.Queued > 0 {
 			what += queued
 		}
 		c.number(what, p.Need, p.Due, p.Want, p.Ahead, p.Ticks, p.Since)
+		if p.Queued > 0 {
+			c.number(p.Queued)
+		}
 		if what&withBudget != 0 {
 			c.budget, c.windows = budget, p.Windows
 			c.number(budget[:]...)

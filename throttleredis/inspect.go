@@ -218,8 +218,8 @@ func readState(b *BudgetState, state string, now int64) error {
 		}
 		if ends := f[11]; ends <= float64(now) {
 			b.Left = n
-			if len(f) > 13 {
-				b.Left -= max(0, f[13]-n*math.Floor((float64(now)-ends)/per))
+			if len(f) > 12 {
+				b.Left -= max(0, f[12]-n*math.Floor((float64(now)-ends)/per))
 			}
 		}
 	}

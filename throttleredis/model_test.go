@@ -25,7 +25,8 @@ func modelScripts(t *testing.T, from fs.FS) *scripts {
 		source, found := string(text), 0
 		for _, r := range [][3]string{
 			{"head", "redis.call('TIME')", "{0, redis.call('GET', 'clock')}"},
-			{"bucket", "max(1, ceil((max(full * s.tick, s.hold) + LINGER - now) / 1000))", "100000000"},
+			{"bucket", "max(1, ceil((max(full * s.tick, s.hold, last) + LINGER - now) / 1000))", "100000000"},
+			{"bucket", "max(1, ceil((max(full * s.tick, s.hold) + LINGER - now) / 1000))", "100000000"}, // of the release before
 			{"sliding", "max(1, ceil((max(last, s.hold) + LINGER - now) / 1000))", "100000000"},
 			{"fixed", "max(1, ceil((max(last, s.hold) + LINGER - now) / 1000))", "100000000"},
 			{"fixed", "max(1, ceil((max(s.ends, s.hold) + LINGER - now) / 1000))", "100000000"}, // of the release before
@@ -234,6 +235,7 @@ type model struct {
 	before  *scripts                  // of the release before, which decide half of the calls; nil: none do
 	had     map[string][]store.Return // by key of Redis
 	has     map[string]int64          // slots, by key and holder
+	places  []int64                   // the latest ones
 
 	granted, refused, returned, over, turns int
 }
@@ -241,7 +243,7 @@ type model struct {
 func newModel(t *testing.T, c *redis.Client, seed uint64) *model {
 	m := &model{
 		T: t, Rand: rand.New(rand.NewPCG(seed, 1)), client: c, store: newStore(t, c), book: store.NewBook(), now: 1_763_800_000_123_456,
-		seed: seed, had: make(map[string][]store.Return), has: make(map[string]int64),
+		seed: seed, had: make(map[string][]store.Return), has: make(map[string]int64), places: make([]int64, 8),
 	}
 	m.store.scripts = modelScripts(t, os.DirFS("scripts"))
 	for _, key := range []string{"a", "b"} {
@@ -343,7 +345,9 @@ func (m *model) part(b store.Budget) store.Part {
 	}
 	p.Replace = m.IntN(100) == 0
 	p.Whole = m.before == nil && m.IntN(4) == 0 // the processes of that release send neither
-	p.Queue, p.Queued = m.before == nil && p.Since%2 == 0, m.before == nil && p.Since%9 == 0
+	if p.Queue = m.before == nil && p.Since%2 == 0; p.Queue {
+		p.Queued = m.places[m.IntN(len(m.places))]
+	}
 	if m.IntN(10) == 0 {
 		p.Need = min(most, p.Need*p.Need*p.Need)
 		p.Want = m.Int64N(1 << 40)
@@ -442,6 +446,7 @@ func (m *model) compare(asks []store.Ask) {
 			}
 			if p.Turn > 0 {
 				m.turns++
+				m.places[m.turns%len(m.places)] = p.ID
 			}
 			if p.Tokens == 0 {
 				m.refused++

@@ -22,7 +22,8 @@ const (
 // A Meter is what a server lets an account spend in one unit. It is a [meter.Meter] in the unit of estimates.
 type Meter struct {
 	Host    string // whose responses report to it
-	Mixed   bool   // estimates say nothing of costs, and requests may be counted separately: reports of one name with two limits are of two parts
+	Blind   bool   // estimates say nothing of costs
+	ByLimit bool   // requests may be counted separately: reports of one name with two limits are of two parts
 	sends   sends
 	parts   []*part
 	hidden  [2]hidden     // of what requests cost, and of their number
@@ -150,7 +151,7 @@ func (m *Meter) Report(n int64, now meter.Instant, figures []Figures, refused bo
 		m.backoff.Accepted(x.at)
 		m.probed -= second / m.probes()
 	}
-	if m.Mixed && len(figures) > 0 {
+	if m.ByLimit && len(figures) > 0 {
 		m.parts = slices.DeleteFunc(m.parts, func(p *part) bool { return n-p.said > mostSilent })
 	}
 	for i := range figures {
@@ -163,7 +164,7 @@ func (m *Meter) Report(n int64, now meter.Instant, figures []Figures, refused bo
 // part returns the part of figures; nil: there is no room for it.
 func (m *Meter) part(c *Figures) *part {
 	for _, p := range m.parts {
-		if p.name == c.Name && (!m.Mixed || c.Limit < 0 || p.limit == float64(c.Limit)) {
+		if p.name == c.Name && (!m.ByLimit || c.Limit < 0 || p.limit == float64(c.Limit)) {
 			return p
 		}
 	}
@@ -171,7 +172,7 @@ func (m *Meter) part(c *Figures) *part {
 		return nil
 	}
 	p := newPart(c)
-	if m.Mixed {
+	if m.Blind {
 		p.fit = newFit(0, 0)
 	}
 	m.parts = append(m.parts, p)

@@ -14,7 +14,11 @@ const (
 
 // TypeOf returns the media type that a header says, in lower case; "" if it says none.
 func TypeOf(h http.Header) string {
-	kind, _, _ := strings.Cut(h.Get("Content-Type"), ";")
+	lines := h["Content-Type"]
+	if len(lines) == 0 {
+		return ""
+	}
+	kind, _, _ := strings.Cut(lines[0], ";")
 	return strings.ToLower(strings.TrimSpace(kind))
 }
 

@@ -71,12 +71,13 @@ func New(paths []string, form Form) (*Finder, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := c.Finder(form)
-	return &f, nil
+	f := new(Finder)
+	f.Begin(c, form)
+	return f, nil
 }
 
-// Finder returns one for a body.
-func (p *Paths) Finder(form Form) Finder { return Finder{paths: p, form: form} }
+// Begin makes the zero Finder one for a body.
+func (f *Finder) Begin(p *Paths, form Form) { f.paths, f.form = p, form }
 
 // Sum returns the sum of what was found so far, at most math.MaxInt64, and whether that is anything: for each path the
 // last number at it or its alternatives, rounded up. What is negative or above the range of int64 is none.

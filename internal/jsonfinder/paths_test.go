@@ -83,3 +83,9 @@ func TestNeedles(t *testing.T) {
 		assert.Equal(t, want, got, paths)
 	}
 }
+
+// Finder returns one for a body.
+func (p *Paths) Finder(form Form) (f Finder) {
+	f.Begin(p, form)
+	return f
+}

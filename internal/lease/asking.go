@@ -18,6 +18,7 @@ type Demand struct {
 	Whole      int64         // the same of as many more as may get tokens with them; at least Next
 	Even       bool          // Whole is of requests that cost the same
 	Until      meter.Instant // the first request that lacks tokens cannot use one that is due later; if none lacks any, the first request
+	Joint      bool          // the first request needs other budgets as well, which are asked for together
 	Keeps      bool          // what else one of the other requests needs is there, or was promised by a store
 }
 
@@ -39,6 +40,7 @@ type asking struct {
 
 	turns
 	place place
+	joint bool // requests need several budgets, and may wait for their turns
 
 	back  []store.Return
 	owe   int64
@@ -278,7 +280,16 @@ func (m *Leased) Ask(now meter.Instant, d Demand) store.Part {
 	if d.Until > now {
 		p.Within = time.Duration(d.Until - now)
 	}
+	each, others := m.each(d.First)
+	m.joint = d.Joint && d.Until-now > each
 	m.takeTurn(&p, now, d.First)
+	switch {
+	case !d.Joint || !m.promises():
+	case p.Queue: // used with what the request gets of other budgets, as late as that may be used
+		p.Horizon = min(p.Horizon, time.Duration(lateUse)+m.trip/4)
+	case others && each <= int64(m.lead)*3/2:
+		p.Within = 0
+	}
 	if m.budget.Kind == store.Calendar {
 		for i, begins := range m.config.Windows.Around(now) {
 			p.Budget.Windows[i] = time.Unix(0, begins)
@@ -459,7 +470,11 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 // refused records that tokens could not be promised, or announced, in time.
 func (m *Leased) refused(sent meter.Instant, asked *store.Part, p *store.LeasedPart) {
 	r, due := &m.latest, asked.Need
-	switch m.budget.Kind {
+	kind := m.budget.Kind
+	if asked.Queue {
+		kind = store.Sliding
+	}
+	switch kind {
 	case store.Pace:
 		due = 1 // the first token pays
 		fallthrough
@@ -526,7 +541,7 @@ func (m *Leased) Failed(now, again meter.Instant) {
 	m.under = false
 	m.again = again
 	if m.place.is == entering {
-		m.place.is = unsure
+		m.place.is = comes
 	}
 	m.replace = m.replace || m.replaced
 	if m.holds.failed(now) {

@@ -55,7 +55,7 @@ func TestFewTokensOfAWindowGoAround(t *testing.T) { // slow: 864 fleets
 // first returns a process that has learned that it uses a window of one request with three others, and that no token is left.
 func first(kind store.Kind) (m *Leased, d Demand) {
 	m = leasedOf(window(kind, 10, time.Minute))
-	m.latest = response{known: true, sent: now, processes: 4, ends: now + second}
+	m.latest = response{known: true, sent: now, processes: 4, ends: now + 20*second}
 	return m, waitingOf(10, 3)
 }
 
@@ -65,7 +65,7 @@ func TestAProcessAsksWhenItIsItsTurn(t *testing.T) {
 		p := m.Ask(now, d)
 		assert.True(t, p.Queue, kind)
 		assert.EqualValues(t, 10, p.Need, kind)
-		m.Booked(now, now+ms, p, store.LeasedPart{Wait: time.Second, Turn: 200 * time.Second, Processes: 4})
+		m.Booked(now, now+ms, p, store.LeasedPart{Wait: 20 * time.Second, ID: 7, Turn: 200 * time.Second, Processes: 4})
 		at := m.place.at
 		if kind == store.Sliding {
 			assert.Equal(t, now+200*second, at, "the ask reaches the store as soon as the token comes in")
@@ -90,16 +90,17 @@ func TestAProcessAsksWhenItIsItsTurn(t *testing.T) {
 		m.news = recheck - 100*second
 		assert.Equal(t, at, m.AskAt(recheck, d))
 
-		// Then it asks without a new turn.
+		// Then it asks at its place.
 		p = m.Ask(at, d)
-		assert.False(t, p.Queue)
+		assert.EqualValues(t, 7, p.Queued)
 		assert.EqualValues(t, 10, p.Need)
 		m.Booked(at, at+ms, p, store.LeasedPart{ID: 1, Tokens: 10, AtOnce: 10, Until: time.Minute, Wait: time.Minute, Processes: 4})
 		_, ok := m.Spend(at+ms, 10)
 		assert.True(t, ok)
 		next := m.AskAt(at+ms, d)
 		p = m.Ask(next, d)
-		assert.True(t, p.Queue, "the next request has a turn of its own")
+		assert.True(t, p.Queue)
+		assert.Zero(t, p.Queued, "the next request has a place of its own")
 		assert.EqualValues(t, 10, p.Need)
 	}
 }
@@ -107,7 +108,7 @@ func TestAProcessAsksWhenItIsItsTurn(t *testing.T) {
 func TestTokensThatComeBackEndTheWaitForATurn(t *testing.T) {
 	m, d := first(store.Sliding)
 	p := m.Ask(now, d)
-	m.Booked(now, now+ms, p, store.LeasedPart{Wait: time.Second, Turn: 200 * time.Second, Processes: 4})
+	m.Booked(now, now+ms, p, store.LeasedPart{Wait: 20 * time.Second, ID: 7, Turn: 200 * time.Second, Processes: 4})
 	at := m.AskAt(now+ms, d)
 	p = m.Ask(at, d)
 	m.Booked(at, at, p, store.LeasedPart{Left: 10, Processes: 4})
@@ -115,37 +116,82 @@ func TestTokensThatComeBackEndTheWaitForATurn(t *testing.T) {
 	assert.EqualValues(t, 10, m.Ask(at, d).Need)
 }
 
-// An ask that reaches the store before its token comes in keeps its turn, as others have used theirs late. If others were faster, the request gets
-// another one.
+// A request that comes too early, or after others were faster, keeps its place, and comes at its new turn; also after an ask that had no
+// response.
 func TestATurnThatCannotBeTaken(t *testing.T) {
-	turn := func() (*Leased, Demand, store.Part, meter.Instant) {
-		m, d := first(store.Sliding)
-		m.measureTrip(2 * time.Millisecond)
+	m, d := first(store.Sliding)
+	m.measureTrip(2 * time.Millisecond)
+	p := m.Ask(now, d)
+	m.Booked(now, now+2*ms, p, store.LeasedPart{Wait: time.Second, ID: 7, Turn: 2 * time.Second, Processes: 4})
+	at := m.place.at
+	for _, turn := range []time.Duration{2 * time.Millisecond, 15 * time.Second} {
+		p = m.Ask(at, d)
+		assert.True(t, p.Queue)
+		assert.EqualValues(t, 7, p.Queued)
+		m.Booked(at, at+2*ms, p, store.LeasedPart{Wait: time.Second, ID: 7, Turn: turn, Processes: 4})
+		next := m.AskAt(at+2*ms, d)
+		assert.Equal(t, at+2*ms+max(1, int64(turn-m.least)), next)
+		at = next
+	}
+	m.Ask(at, d)
+	m.Failed(at+ms, at+ms)
+	assert.Equal(t, at+ms, m.AskAt(at+ms, d))
+	assert.EqualValues(t, 7, m.Ask(at+ms, d).Queued)
+}
+
+// joint returns a process that has learned that it shares a budget of 10 requests a minute with three others, and the demand of requests that wait
+// for another budget as well.
+func joint(kind store.Kind) (m *Leased, d Demand) {
+	b := window(kind, 100, time.Minute)
+	b.Burst, b.Initial = 100, 0
+	m = leasedOf(b)
+	m.latest = response{known: true, sent: now, processes: 4, ends: now + second}
+	m.measureTrip(20 * time.Millisecond)
+	d = waitingOf(10, 3)
+	d.Joint = true
+	return m, d
+}
+
+// What a request needs of several budgets is asked for at its one place, however large its share of each is. A bucket promises nothing that is due
+// after the tokens of a window would be void.
+func TestARequestForSeveralBudgetsHasOnePlace(t *testing.T) {
+	for _, kind := range []store.Kind{store.Sliding, store.Fixed, store.Bucket, store.Pace} {
+		m, d := joint(kind)
 		p := m.Ask(now, d)
-		m.Booked(now, now+2*ms, p, store.LeasedPart{Wait: time.Second, Turn: 2 * time.Second, Processes: 4})
-		at := m.place.at
-		return m, d, m.Ask(at, d), at
+		assert.True(t, p.Queue, kind)
+		assert.EqualValues(t, 10, p.Need)
+		if m.promises() {
+			assert.Equal(t, 15*time.Millisecond, p.Horizon, kind)
+		}
+		m.Booked(now, now+20*ms, p, store.LeasedPart{ID: 7, Processes: 4, Left: 50})
+		assert.LessOrEqual(t, m.AskAt(now+21*ms, d), now+21*ms, "%s: another budget lacks tokens, and others may use this one", kind)
+		p = m.Ask(now+second, d)
+		assert.EqualValues(t, 7, p.Queued, kind)
+		m.Booked(now+second, now+second+20*ms, p, store.LeasedPart{ID: 7, Processes: 4, Wait: time.Second, Turn: 3 * time.Second})
+		at := m.AskAt(now+second+20*ms, d)
+		assert.Equal(t, now+4*second, at, kind)
+		p = m.Ask(at, d)
+		assert.EqualValues(t, 7, p.Queued, kind)
+		m.Booked(at, at+20*ms, p, store.LeasedPart{ID: at, Tokens: 10, AtOnce: 10, Until: time.Minute, Processes: 4})
+		_, ok := m.Spend(at+20*ms, 10)
+		assert.True(t, ok)
+		assert.Zero(t, m.Ask(at+second, d).Queued, "%s: the next request has another place", kind)
 	}
-	for wait, next := range map[time.Duration]int64{2 * time.Millisecond: 1, 15 * time.Second: 15*second - 2*ms} {
-		m, d, p, at := turn()
-		m.Booked(at, at+2*ms, p, store.LeasedPart{Wait: wait, Processes: 4})
-		assert.Equal(t, at+2*ms+next, m.AskAt(at+2*ms, d))
-		assert.False(t, m.Ask(at+2*ms+next, d).Queue)
+}
+
+// Requests that a process has more often than three round trips take do not wait for turns: several are leased with each ask. So are those that
+// need a bucket alone.
+func TestManyRequestsForSeveralBudgetsAreLeasedTogether(t *testing.T) {
+	for _, kind := range []store.Kind{store.Bucket, store.Pace} {
+		m, d := joint(kind)
+		m.measureTrip(20 * time.Second)
+		assert.False(t, m.Ask(now, d).Queue, kind)
+		m, d = joint(kind)
+		d.Joint = false
+		p := m.Ask(now, d)
+		assert.False(t, p.Queue, kind)
+		assert.Greater(t, p.Horizon, 15*time.Millisecond)
 	}
-
-	m, d, p, at := turn()
-	m.Booked(at, at+2*ms, p, store.LeasedPart{Wait: 15*time.Second + 1, Processes: 4})
-	assert.Equal(t, at+2*ms, m.AskAt(at+2*ms, d))
-	p = m.Ask(at+2*ms, d)
-	assert.True(t, p.Queue)
-	assert.False(t, p.Queued)
-
-	m.Failed(at+3*ms, at+3*ms) // the store may have counted it
-	p = m.Ask(at+3*ms, d)
-	assert.True(t, p.Queued)
-	m.Booked(at+3*ms, at+4*ms, p, store.LeasedPart{Wait: time.Second, Turn: 3 * time.Second, Processes: 4})
-	assert.Equal(t, at+4*ms+3*second-int64(m.least), m.AskAt(at+4*ms, d))
-	assert.Equal(t, waits, m.place.is)
 }
 
 // A request that has its tokens is followed by the next one at once, so that it is not the first to ask for the next token. If tokens of others
@@ -160,7 +206,7 @@ func TestTheNextRequestEntersWhenNoTokensAreThereForOthers(t *testing.T) {
 			m, d := first(kind)
 			m.measureTrip(2 * time.Millisecond)
 			p := m.Ask(now, d)
-			m.Booked(now, now+2*ms, p, store.LeasedPart{Wait: time.Second, Turn: 2 * time.Second, Processes: 4})
+			m.Booked(now, now+2*ms, p, store.LeasedPart{Wait: time.Second, ID: 7, Turn: 2 * time.Second, Processes: 4})
 			at := m.place.at
 			p = m.Ask(at, d)
 			m.Booked(at, at+2*ms, p, store.LeasedPart{ID: 1, Tokens: 10, AtOnce: 10, Until: time.Minute, Wait: c.wait, Left: c.left, Processes: 4})
@@ -231,7 +277,7 @@ func TestARequestWhoseTurnComesTooLateAsksSeldom(t *testing.T) {
 	d.Until = now + 10*second
 	p := m.Ask(now, d)
 	assert.Equal(t, 10*time.Second, p.Within)
-	m.Booked(now, now, p, store.LeasedPart{Wait: time.Second, Turn: 100 * time.Second, Processes: 4})
+	m.Booked(now, now, p, store.LeasedPart{Wait: time.Second, Turn: 100 * time.Second, Processes: 4}) // no ID
 	assert.Equal(t, min(now+int64(m.recheck()), now+m.chance(now, m.flow(40))), m.AskAt(now, d))
 	d.Until = now + 100*second
 	assert.Equal(t, now+second, m.AskAt(now, d), "one with as much time asks when the next token comes in")

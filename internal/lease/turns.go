@@ -39,6 +39,7 @@ func (m *Leased) fair() int64 { return min(int64(m.rate.Per), fairFor) }
 // would think that they are alone. So the largest number counts for some periods.
 func (m *Leased) count(now meter.Instant, processes int) int {
 	if m.promises() {
+		m.most = max(m.most, processes)
 		return processes
 	}
 	if processes >= m.most || now-m.mostAt > mulSat(mostFor, int64(m.rate.Per)) {
@@ -96,17 +97,24 @@ func (m *Leased) uncount(tokens int64) {
 // allowed returns how many tokens the process may ask for now: the rest of its share, or beyond it a turn's part. If that is not positive,
 // the process only asks what is left.
 func (m *Leased) allowed(now int64) (most int64, beyond bool) {
-	switch {
-	case m.promises():
-		return m.portion(now), false
-	case !m.competes(), m.place.is != ignored && m.queues(max(1, m.cost)):
+	if !m.promises() && m.place.is != ignored && m.queues(max(1, m.cost)) {
 		return meter.MaxCount, false
 	}
-	mine := m.inPeriod(now)
-	if rest := m.share() - mine; rest > 0 {
-		return rest, false
+	if most = m.rest(now); most > 0 {
+		return most, false
 	}
-	return min(m.turn(), m.freeBeyond(mine, now)), true
+	return min(m.turn(), m.freeBeyond(m.inPeriod(now), now)), true
+}
+
+// rest returns how many tokens the process may ask for without a turn.
+func (m *Leased) rest(now int64) int64 {
+	switch {
+	case m.promises():
+		return m.portion(now)
+	case !m.competes():
+		return meter.MaxCount
+	}
+	return m.share() - m.inPeriod(now)
 }
 
 // portion returns how many tokens of a Bucket or a Pace one ask is for: the mean of an even share and of recent use, over the time in which

@@ -55,8 +55,15 @@ func (l *Core) grantNow(r *Request, gate *quota.Key, why *Rejection) (ok bool) {
 
 // payNowLocked makes the charges of a request, and that of its gate, if they can be paid now.
 func (l *Core) payNowLocked(r *Request, gate *quota.Key, why *Rejection, now meter.Instant) (ok bool) {
-	if l.isShutLocked(r.User) || gate != nil && !l.passKnownLocked(r, gate, now) {
+	if l.isShutLocked(r.User) {
 		return false
+	}
+	if gate != nil {
+		b := l.knownGateLocked(gate, now)
+		if b == nil {
+			return false
+		}
+		r.addGate(b)
 	}
 	charges := r.Charges()
 	ok, missing := l.payLocked(charges, &r.Mark, r.User, now)

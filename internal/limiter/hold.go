@@ -1,8 +1,11 @@
 package limiter
 
 import (
+	"time"
+
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/quota"
 )
 
 // Hold holds a key in each limit, for d. It returns the limits that had no room to remember that, and hold all keys without a bucket.
@@ -53,6 +56,21 @@ func (l *Core) heldLocked(b *bucket.Bucket, u *User) {
 	}
 	b.Limit.Counts.Holds++
 	b.NoteHold()
+}
+
+// heldByLocked counts and returns the holds of a bucket that a report has set.
+func (l *Core) heldByLocked(b *bucket.Bucket, c *quota.Change, u *User, now meter.Instant) (holds []held) {
+	if c.Until > 0 {
+		holds = append(holds, held{bucket: b, by: time.Duration(c.Until - now)})
+	}
+	if c.Final != nil {
+		_, ask, _ := b.Meter.(*quota.Gate).Account.Final()
+		holds = append(holds, held{bucket: b, by: time.Duration(ask - now), final: c.Final})
+	}
+	for range holds {
+		l.heldLocked(b, u)
+	}
+	return holds
 }
 
 // HoldAll holds all keys in each limit, for d.

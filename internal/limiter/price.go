@@ -77,7 +77,10 @@ func (l *Core) PayOrder(p *Price, o Order, gate *quota.Key, paid *Paid) (ok bool
 	read := l.clock() // before the lock, for which others wait
 	l.mu.Lock()
 	now := l.atLocked(read)
-	if !l.isShutLocked(p.user) && (gate == nil || l.passPricedLocked(p, gate, paid, now)) {
+	if gate != nil {
+		paid.gate = l.knownGateLocked(gate, now)
+	}
+	if !l.isShutLocked(p.user) && (gate == nil || paid.gate != nil) {
 		charges, missing := p.orderLocked(o, paid.gate), false
 		if ok, missing = l.payLocked(charges, &paid.Mark, p.user, now); missing {
 			ok, _ = l.makeAndPayLocked(charges, &paid.Mark, p.user, now)
@@ -88,15 +91,6 @@ func (l *Core) PayOrder(p *Price, o Order, gate *quota.Key, paid *Paid) (ok bool
 	}
 	l.mu.Unlock()
 	return ok
-}
-
-// passPricedLocked has a request pass its gate, and reports whether there is one yet.
-func (l *Core) passPricedLocked(p *Price, key *quota.Key, paid *Paid, now meter.Instant) bool {
-	g := l.servers.Find(key, now)
-	if g != nil {
-		paid.gate = ownerOf(g)
-	}
-	return g != nil
 }
 
 // orderLocked returns the charges of an Order and of a gate.

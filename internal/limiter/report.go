@@ -19,12 +19,6 @@ func (l *Core) Report(r *Request, a *Answer) {
 	}
 }
 
-// ReportUngated takes a response with hints to a request that passed no gate, because no server had sent hints when it left.
-func (l *Core) ReportUngated(r *Request, gate *quota.Key, a *Answer) {
-	n := l.reportUngated(r, gate, a)
-	r.User.tell(r.Context, &n)
-}
-
 // report is Report, and notes what has changed.
 func (l *Core) report(r *Request, a *Answer, n *news) {
 	now := l.begin()

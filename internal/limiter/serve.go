@@ -285,3 +285,10 @@ func (l *Core) markGatesLocked(a *quota.Account) {
 		l.markLocked(ownerOf(g))
 	}
 }
+
+// replanGatesLocked marks the gates of an account at which requests wait that may be too late now.
+func (l *Core) replanGatesLocked(a *quota.Account) {
+	for _, g := range a.Waiting() {
+		l.replanLocked(ownerOf(g))
+	}
+}

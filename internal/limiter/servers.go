@@ -29,13 +29,12 @@ func (l *Core) passLocked(w *Waiter, now meter.Instant) {
 	}
 }
 
-// passKnownLocked adds the charge of a gate, and reports whether there is one yet.
-func (l *Core) passKnownLocked(r *Request, key *quota.Key, now meter.Instant) bool {
-	g := l.servers.Find(key, now)
-	if g != nil {
-		r.addGate(ownerOf(g))
+// knownGateLocked returns the bucket of a gate; nil: there is none yet.
+func (l *Core) knownGateLocked(key *quota.Key, now meter.Instant) *bucket.Bucket {
+	if g := l.servers.Find(key, now); g != nil {
+		return ownerOf(g)
 	}
-	return g != nil
+	return nil
 }
 
 // ownerLocked returns the bucket of a gate, and makes it if there is none.
@@ -45,6 +44,12 @@ func (l *Core) ownerLocked(g *quota.Gate, now meter.Instant) *bucket.Bucket {
 		l.sweepLaterLocked(now, sweepEvery)
 	}
 	return ownerOf(g)
+}
+
+// ReportUngated takes a response with hints to a request that passed no gate, because no server had sent hints when it left.
+func (l *Core) ReportUngated(r *Request, gate *quota.Key, a *Answer) {
+	n := l.reportUngated(r, gate, a)
+	r.User.tell(r.Context, &n)
 }
 
 // reportUngated is ReportUngated, and returns what has changed.
@@ -80,9 +85,6 @@ func (l *Core) reportUngated(r *Request, key *quota.Key, a *Answer) (n news) {
 	}
 	rep.Reading = l.readLocked(a.Hints, now)
 	g, change := l.servers.ApplyUngated(key, &rep, unseen, now)
-	if g != nil {
-		l.models.noteLocked(g)
-	}
 	n.forgot, a.explained = change.Forgot, change.Kind == quota.Exhausted
 	a.ofPart = rep.Parts && change.Kind.Refused()
 	if explained := a.explained && !a.Hints.Guessed; belied && !explained && change.Kind != quota.ByChance {
@@ -98,6 +100,7 @@ func (l *Core) reportUngated(r *Request, key *quota.Key, a *Answer) (n news) {
 		a.Doubts.add(b, change.Doubt)
 	}
 	n.holds = append(n.holds, l.heldByLocked(b, &change, r.User, now)...)
+	l.models.noteLocked(g)
 	return n
 }
 
@@ -124,21 +127,6 @@ func (l *Core) beliedLocked(r *Request, a *Answer, wait time.Duration, now meter
 			n.holds = append(n.holds, held{bucket: c.Bucket, by: pause})
 		}
 	}
-}
-
-// heldByLocked counts and returns the holds of a bucket that a report has set.
-func (l *Core) heldByLocked(b *bucket.Bucket, c *quota.Change, u *User, now meter.Instant) (holds []held) {
-	if c.Until > 0 {
-		holds = append(holds, held{bucket: b, by: time.Duration(c.Until - now)})
-	}
-	if c.Final != nil {
-		_, ask, _ := b.Meter.(*quota.Gate).Account.Final()
-		holds = append(holds, held{bucket: b, by: time.Duration(ask - now), final: c.Final})
-	}
-	for range holds {
-		l.heldLocked(b, u)
-	}
-	return holds
 }
 
 // judgeLocked decides what a response means. It reports whether the response has shown that the server counts the requests of its gate
@@ -275,13 +263,6 @@ func (l *Core) changedLocked(g *quota.Gate, c *quota.Change, now meter.Instant) 
 		}
 	case quota.OfAccount:
 		l.replanGatesLocked(g.Account)
-	}
-}
-
-// replanGatesLocked marks the gates of an account at which requests wait that may be too late now.
-func (l *Core) replanGatesLocked(a *quota.Account) {
-	for _, g := range a.Waiting() {
-		l.replanLocked(ownerOf(g))
 	}
 }
 

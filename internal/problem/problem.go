@@ -40,13 +40,15 @@ func (p *Problem) Write(room *Room, header http.Header) []byte {
 		problem, kind = `{"type":"about:blank","title":"Service Unavailable","status":503,"detail":`, "service_unavailable"
 	}
 	waits := !p.Final && wait < math.MaxInt64
+	var of [32]byte
+	seconds := appendSeconds(of[:0], inWhole(wait, time.Millisecond))
 	b := room.text[:0]
 	if p.Final {
 		b, code = words.AppendJSON(b, []byte(p.Said)), cmp.Or(p.Code, code)
 	} else {
 		b = append(append(b, '"'), title...)
 		if waits {
-			b = append(appendSeconds(append(b, ": retry in "...), inWhole(wait, time.Millisecond)), " s"...)
+			b = append(append(append(b, ": retry in "...), seconds...), " s"...)
 		}
 		b = append(b, '"')
 	}
@@ -55,7 +57,7 @@ func (p *Problem) Write(room *Room, header http.Header) []byte {
 	b = append(b, detail...)
 	b = append(append(b, `,"message":`...), detail...) // as GitHub has it
 	if waits {
-		b = appendSeconds(append(b, `,"retry_after":`...), inWhole(wait, time.Millisecond)) // as Discord has it
+		b = append(append(b, `,"retry_after":`...), seconds...) // as Discord has it
 	}
 	b = append(append(b, `,"error":{"type":"`...), kind...)
 	b = words.AppendJSON(append(b, `","code":`...), []byte(code)) // as OpenAI and Anthropic have it
@@ -69,9 +71,9 @@ func (p *Problem) Write(room *Room, header http.Header) []byte {
 	numbers := strconv.AppendInt(digits[:0], int64(len(text)), 10)
 	length := len(numbers)
 	numbers = strconv.AppendInt(numbers, inWhole(wait, time.Second), 10)
-	seconds := len(numbers)
+	whole := len(numbers)
 	all := string(strconv.AppendInt(numbers, inWhole(wait, time.Millisecond), 10))
-	values[1], values[2], values[3] = all[:length], all[length:seconds], all[seconds:]
+	values[1], values[2], values[3] = all[:length], all[length:whole], all[whole:]
 	set("Content-Length", 1)
 	switch {
 	case waits:

@@ -270,19 +270,6 @@ func (a *Account) worth(now meter.Instant) int {
 	return stopsByRefusal
 }
 
-// idle reports whether no request needs a gate of the account.
-func (a *Account) idle() bool {
-	if len(a.gates) > lookAtMost {
-		return false
-	}
-	for _, g := range a.gates {
-		if !g.idle() {
-			return false
-		}
-	}
-	return true
-}
-
 // takes returns about how many bytes an account takes, with its gates.
 func (a *Account) takes() int {
 	return recordSize + len(a.Key.Host) + len(a.Key.keys) + a.Size() + a.gatesSize()

@@ -203,35 +203,6 @@ func (r *Reading) reported() (hash uint64) {
 	return hash
 }
 
-// Judge decides what a response means, as [Gate.Judge] does, after it has moved the gate to the account that it belongs to by what the
-// response shows.
-func (r *Registry) Judge(g *Gate, rep *Report, now meter.Instant) (m Moved) {
-	if rep.wall = r.Wall; rep.Kind == Unjudged {
-		was := g.Account.server.finerOf(g.family)
-		m.From = r.sort(g, rep, now)
-		if g.Account.server.finerOf(g.family) != was {
-			m.Parts = r.divide(g, now)
-		}
-		g.Judge(rep, now)
-	}
-	return m
-}
-
-// divide returns the gates of the parts that a trial has shown. A part of which nothing was left need not ask whether an end concerns it.
-func (r *Registry) divide(g *Gate, now meter.Instant) (parts []*Gate) {
-	x := g.trial
-	g.trial = nil
-	for i := max(0, int(x.n)-len(x.last)); i < int(x.n); i++ {
-		c := &x.last[i%len(x.last)]
-		part := r.Part(g, c.traits, now)
-		if part.report == 0 {
-			part.joined = c.left == 0
-		}
-		parts = append(parts, part)
-	}
-	return parts
-}
-
 // IsDivided reports whether requests of the gate's family are distinguished in another way than when it was made.
 func (g *Gate) IsDivided() bool { return g.finer != g.Account.server.finerOf(g.family) }
 
@@ -243,47 +214,34 @@ func (s *Server) finerOf(family uint64) (f finer) {
 	return f
 }
 
-// Part returns the gate at which a request with these traits is to wait that has waited at g, which is divided: g itself, if there is no
-// room for another. A new one begins in the account of g, to which the responses to its requests have led.
-func (r *Registry) Part(g *Gate, traits Traits, now meter.Instant) *Gate {
-	k := g.Account.Key
-	k.Family, k.Method, k.Credential, k.Traits = g.family, g.method, g.credential, traits
-	if part := r.Find(&k, now); part != nil {
-		return part
-	}
-	if !r.hasRoom(now) {
-		return g
-	}
-	return r.addTo(g.Account, &k, now)
+// A belonging is the account that a gate belongs to, as a response shows.
+type belonging struct {
+	account *Account // nil: a new one
+	mixed   bool     // what the account that it leaves for a new one has shown of rates and times is of a mixture
+	refused bool     // and what its refusals have shown is of the gate
+	divided bool     // requests of its family are distinguished in another way from now on
 }
 
-// sort moves the gate of a response to the account that it belongs to by what the response shows. It returns the account that the
-// gate left; nil: it stays.
-func (r *Registry) sort(g *Gate, rep *Report, now meter.Instant) (from *Account) {
-	to := g.Account
-	switch reported := rep.reported(); {
-	case rep.Hints != nil && rep.Hints.After != nil:
-		return nil
-	case reported == 0:
-		to = r.asked(g, rep, now)
-	case g.differs(rep, reported, now):
-		g.notes(rep, reported)
-	case g.Account.contradicts(rep.figures, g), g.countsApart(rep):
-		to = r.other(g, rep, now)
-		g.notes(rep, reported)
+// belongs takes what a response shows of what the gate is counted with.
+func (g *Gate) belongs(rep *Report, now meter.Instant) (b belonging) {
+	b.account = g.Account
+	reported := rep.reported()
+	if reported == 0 {
+		return g.asked(rep, now)
+	}
+	first := g.Account.find(rep.figures[0].Name)
+	switch differs, divided := g.differs(rep, first, reported, now); {
+	case differs:
+		b.divided = divided
+	case g.Account.contradicts(rep.figures, g), g.countsApart(rep, first):
+		b.account, b.mixed = g.other(rep, now), g.joined
 		g.joined, g.apart = true, 0
 	default:
-		to = g.countsWith(rep, now)
-		g.notes(rep, reported)
+		b.account = g.countsWith(rep, first, now)
 		g.joined = true
 	}
-	if to != g.Account {
-		from = r.move(g, to, now)
-	}
-	if to.Example == "" && rep.Traits != nil && len(to.group.accounts) > 1 {
-		to.Example = rep.Traits.String()
-	}
-	return from
+	g.notes(rep, reported)
+	return b
 }
 
 // mayAsk reports whether a request may be sent to find out whether the gate belongs to its account.
@@ -291,26 +249,22 @@ func (g *Gate) mayAsk() bool {
 	return !g.joined && g.inFlight == 0 && g.Account.asked < askMost && g.Account.group != nil
 }
 
-// asked takes a response without counts. If the account was stopped when the request was sent, it shows whether the gate belongs to it.
-func (r *Registry) asked(g *Gate, rep *Report, now meter.Instant) (to *Account) {
+// asked is belongs for a response without counts. If the account was stopped when the request was sent, it shows whether the gate belongs to it.
+func (g *Gate) asked(rep *Report, now meter.Instant) belonging {
 	a := g.Account
 	refused := rep.Hints != nil && rep.Hints.Limited
 	switch stopped := a.held > rep.Sent && a.set < rep.Sent; {
 	case a.weigh(g, rep):
-		if to = r.split(g, now); to != a { // what refusals have shown is of the gate that leaves
-			g.odds, a.shown = 0, nil
-			a.unlearn()
-		}
-		return to
+		return belonging{mixed: g.joined, refused: true}
 	case refused && stopped && !g.joined:
 		a.asked++
 	case refused && a.held <= now:
 		a.asked = 0
 	case stopped && !g.joined && rep.Accepted:
 		a.asked, g.joined = 0, true
-		return r.split(g, now)
+		return belonging{mixed: true}
 	}
-	return a
+	return belonging{account: a}
 }
 
 // A spell is the refusals since the last accepted request of an account, in the order of sending.
@@ -382,21 +336,21 @@ func (r *Reading) count() int64 {
 }
 
 // differs takes a response, and reports whether something that differs between requests of the gate decides what they are counted under, as
-// far as is known.
-func (g *Gate) differs(rep *Report, reported uint64, now meter.Instant) bool {
+// far as is known, and whether that is found. The first quota that it reports may be nil.
+func (g *Gate) differs(rep *Report, first *quota, reported uint64, now meter.Instant) (differs, divided bool) {
 	n := g.own.before(rep.Number)
 	h := counting{report: int64(reported), left: rep.count(), n: n}
 	before := counting{report: int64(g.report), left: g.left, n: g.newest}
-	odd := g.report != 0 && !h.fits(&before, 2+g.inFlight) && (h.report != before.report || !g.Account.ended(rep))
+	odd := g.report != 0 && !h.fits(&before, 2+g.inFlight) && (h.report != before.report || first == nil || !first.ended(rep.Sent))
 	of := ofCounts
 	if g.report != 0 && h.report != before.report {
 		of = ofLimits
 	}
 	switch {
 	case rep.Traits == nil || g.trial == nil && !odd || g.IsDivided(): // its requests are distinguished further
-		return false
+		return false, false
 	case g.trial == nil && !g.mayTry(of):
-		return of == ofLimits
+		return of == ofLimits, false
 	case g.trial == nil:
 		g.trial = new(trial)
 	}
@@ -408,7 +362,7 @@ func (g *Gate) differs(rep *Report, reported uint64, now meter.Instant) bool {
 	trait := g.trial.next(h, 2+g.inFlight)
 	if trait >= 0 && g.Account.server.refine(g.family, trait) {
 		g.Account.group.mixed(g.family, now)
-		return true
+		return true, true
 	}
 	if x := g.trial; trait >= 0 || x.n >= trialMost || x.n >= trialFew && x.odd <= 1 {
 		if x.odd > 1 {
@@ -416,7 +370,7 @@ func (g *Gate) differs(rep *Report, reported uint64, now meter.Instant) bool {
 		}
 		g.trial = nil
 	}
-	return true
+	return true, false
 }
 
 // mayTry reports whether a trial may begin. Each that finds nothing has the next one wait for twice as many requests: counts also rise
@@ -433,12 +387,6 @@ func (p *group) mixed(family uint64, now meter.Instant) {
 			}
 		}
 	}
-}
-
-// ended reports whether the window of the quota that a response reports first had ended when its request was sent, as far as is known.
-func (a *Account) ended(rep *Report) bool {
-	q := a.find(rep.figures[0].Name)
-	return q != nil && q.ended(rep.Sent)
 }
 
 // fits reports whether two responses may be of the same quotas: what is left falls by no more than the requests between them, give or take
@@ -519,9 +467,8 @@ func (g *Gate) notes(rep *Report, reported uint64) {
 }
 
 // countsApart weighs the counts of a response: they follow from the requests of the gate alone, or from all requests of the account.
-func (g *Gate) countsApart(rep *Report) bool {
+func (g *Gate) countsApart(rep *Report, q *quota) bool {
 	c, by := &rep.figures[0], g.Account.by
-	q := g.Account.find(c.Name)
 	n := g.own.before(rep.Number)
 	if !c.Counted || q == nil || by == nil || by == g || q.left == meter.MaxCount || g.newest == 0 || n <= g.newest {
 		return false
@@ -539,9 +486,8 @@ func (g *Gate) countsApart(rep *Report) bool {
 
 // countsWith weighs the count of a response that is lower than requests of the account explain. If those of another account do,
 // again and again, the server counts the gate's requests with them: it returns that account, otherwise the gate's.
-func (g *Gate) countsWith(rep *Report, now meter.Instant) *Account {
+func (g *Gate) countsWith(rep *Report, q *quota, now meter.Instant) *Account {
 	a, c := g.Account, &rep.figures[0]
-	q := a.find(c.Name)
 	if len(a.group.accounts) == 1 || !c.Counted || q == nil || q.left == meter.MaxCount || q.ended(rep.Sent) {
 		return a
 	}
@@ -570,15 +516,15 @@ func (a *Account) counts(name string, now meter.Instant) bool {
 
 func abs(n int64) int64 { return max(n, -n) }
 
-// other returns the account that a gate belongs to whose responses contradict its account: another one that the response fits, or a
-// new one.
-func (r *Registry) other(g *Gate, rep *Report, now meter.Instant) *Account {
+// other returns the account that the gate belongs to, whose responses contradict its own: another one that the response fits; nil: there is
+// none.
+func (g *Gate) other(rep *Report, now meter.Instant) *Account {
 	for _, a := range g.Account.group.accounts {
 		if a != g.Account && a.Key.Parts == g.Account.Key.Parts && a.fits(rep, now) {
 			return a
 		}
 	}
-	return r.split(g, now)
+	return nil
 }
 
 // fits reports whether a response may be of the quotas of the account, by their limits, ends and counts.
@@ -598,61 +544,4 @@ func (q *quota) fits(c *Figures, now meter.Instant) bool {
 		return false
 	}
 	return !c.Counted || abs(c.Left-q.left) <= 1+q.inFlight+q.sent-q.newest.n
-}
-
-// split returns a new account for a gate; its own, if there are too many that matter.
-func (r *Registry) split(g *Gate, now meter.Instant) *Account {
-	a := g.Account
-	if len(a.gates) == 1 || len(a.group.accounts) >= maxAccounts && !r.forgetIdle(a.group, a, now) {
-		return a
-	}
-	n := newAccount(a.server, r.seeds.Uint64())
-	n.Key, n.final, n.own, n.bare, n.sent, n.used, n.even.most = a.Key, a.final, a.own, a.bare, a.sent, now, a.even.most
-	a.server.add(n)
-	if g.joined { // what the account's responses have shown of rates and times is of a mixture
-		for _, q := range g.quotas {
-			q.unlearn()
-		}
-	}
-	return n
-}
-
-// forgetIdle forgets the account of a group that was used least recently, of those that stop no request and have none in flight. It reports
-// whether there is one.
-func (r *Registry) forgetIdle(p *group, except *Account, now meter.Instant) bool {
-	var idle *Account
-	for _, a := range p.accounts {
-		if a != except && a.idle() && !a.stops(now) && (idle == nil || a.used < idle.used) {
-			idle = a
-		}
-	}
-	if idle != nil {
-		r.forgetGates(idle)
-	}
-	return idle != nil
-}
-
-// move moves a gate, and returns the account that it leaves.
-func (r *Registry) move(g *Gate, to *Account, now meter.Instant) (from *Account) {
-	from = g.Account
-	waits := g.at > 0
-	if waits {
-		g.SetWaiting(false)
-	}
-	for _, q := range g.quotas {
-		q.inFlight -= g.inFlight
-	}
-	g.quotas = nil
-	g.Leave()
-	from.moves(to, g, now)
-	g.Join(to)
-	if to.knows(Unnamed) {
-		g.under(now, Unnamed)
-	}
-	if waits {
-		g.SetWaiting(true)
-	}
-	r.left(from)
-	r.count(to)
-	return from
 }

@@ -39,7 +39,7 @@ func (r *Registry) check(now meter.Instant) string {
 			if a.server != s || a.Key.Host != name || int(a.nth) != nth || a.group != s.find(&a.Key) || len(a.gates) == 0 {
 				return "an account is at another host, or without gates"
 			}
-			if takes := a.takes(); takes < int(a.size) || a.idle() && takes != int(a.size) { // requests in flight are counted with their responses
+			if takes := a.takes(); takes < int(a.size) || isIdle(a) && takes != int(a.size) { // requests in flight are counted with their responses
 				return "an account takes something else than was counted"
 			}
 			size += int(a.size)

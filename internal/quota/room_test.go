@@ -205,11 +205,11 @@ func TestFamiliesThatNoRequestNeedsMakeRoom(t *testing.T) {
 	}
 	require.Equal(t, 100, r.Len())
 	require.True(t, busy[0].IsKept())
-	require.False(t, busy[0].Account.idle())
+	require.False(t, isIdle(busy[0].Account))
 	for _, g := range busy {
 		r.Apply(g, &Report{Accepted: true}, 0)
 	}
-	require.False(t, busy[0].Account.idle(), "too many to look at")
+	require.False(t, isIdle(busy[0].Account), "too many to look at")
 	require.Empty(t, r.check(0))
 	r.Gate(at("b", 1), 0)
 	require.Equal(t, 101, r.Len())
@@ -241,7 +241,7 @@ func TestAnAccountIsIdleIfFewGatesAreToBeLookedAt(t *testing.T) {
 			k.Family = uint64(i)
 			r.Apply(r.Find(k, 0), &Report{Accepted: true}, 0)
 		}
-		require.Equal(t, idle, r.Find(k, 0).Account.idle())
+		require.Equal(t, idle, isIdle(r.Find(k, 0).Account))
 	}
 }
 

@@ -26,7 +26,7 @@ func (a *Account) newUnits(rep *Report) *units {
 		wall = new(meter.Wall)
 	}
 	u := &units{Meter: *allowance.New(wall), first: max(rep.Number, a.sent-mostUnseen)}
-	u.Mixed = true
+	u.Blind, u.ByLimit = true, true
 	for range a.sent - u.first + 1 {
 		u.Take(rep.Sent, rep.Sent, 1, false)
 	}

@@ -127,7 +127,7 @@ func TestABucketAtItsEndIsNotDoubted(t *testing.T) {
 func TestUnitsAreChargedAfterAGateHasMoved(t *testing.T) {
 	r := NewRegistry(10, 1)
 	g, other := r.Gate(at("h", 1), 0), r.Gate(at("h", 2), 0)
-	a := r.split(other, 0)
+	a := r.split(other, new(belonging), 0)
 	r.move(other, a, 0)
 	passes(other, 0, tokens("tokens", 1000, 900, 60*second))
 	for range 200 {

@@ -1,8 +1,8 @@
 -- The asks. ARGV[1] has doubles: notAfter, nonce (whether there is one), and asks (their number). For each ask the number of its
 -- parts, and for each part
 --   what (the sum of 1 if a budget follows, 2 if extras do, 4 if its rule replaces the one that counts, 8 if need or
---   want is granted and nothing between, 16 if it enters the queue of a window, 32 if it may have done so),
---   need, due, want, ahead, ticks, since;
+--   want is granted and nothing between, 16 if it may wait in a queue, 32 if it has a place there),
+--   need, due, want, ahead, ticks, since, and its place;
 --   a budget: kind, tick, n, per, full, initial, owed, origin, horizon, and of a calendar when four windows in a row begin;
 --     without it, the part has that of the one before;
 --   extras: owe, hold, held, the length of holder, the number of returns, holder itself, and for each return its tokens and its lease.
@@ -45,7 +45,9 @@ for i = 1, asks do
   for k = 1, count do
     local owe, hold, held, holder, back, names, backs = 0, 0, 0, '', '', 0, 0
     local what, need, due, want, ahead, ticks, since
+    local queued = 0
     what, need, due, want, ahead, ticks, since, pos = unpack('<ddddddd', input, pos)
+    if what >= 32 then queued, pos = unpack('<d', input, pos) end
     if what % 2 == 1 then
       local kind, tick, n, per, full, initial, owed, origin, horizon, windows
       kind, tick, n, per, full, initial, owed, origin, horizon, pos = unpack('<ddddddddd', input, pos)
@@ -67,7 +69,7 @@ for i = 1, asks do
     end
     parts[k] = {
       budget = budget, need = need, due = due, want = want, ahead = ahead, ticks = ticks, since = since, replaces = what % 8 >= 4,
-      whole = what % 16 >= 8, queue = what % 32 >= 16, queued = what >= 32,
+      whole = what % 16 >= 8, queue = what % 32 >= 16, queued = queued, place = 0,
       differs = false, over = 0, turn = 0, owe = owe, hold = hold, held = held, holder = holder, back = back,
     }
   end

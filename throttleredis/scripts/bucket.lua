@@ -7,7 +7,8 @@
 --   seq, room  of each peak: how much was missing to full before a lease, if more has been missing ever since; at most 15
 -- While debts have not come in, the first peak is none: its room is DEBT, and its seq minus what is owed. The release before, which
 -- does not know it, keeps such a peak, because no other one has less room, and takes no lease to be older.
-local STATE, LENGTH, DEBT = '<Bddddddddddddd', 105, -2 ^ 60
+-- The queue comes before all peaks, with the tag QUEUE, and counts units.
+local STATE, LENGTH, DEBT, QUEUE = '<Bddddddddddddd', 105, -2 ^ 60, -2 ^ 61
 
 local function remember(s, least)
   s.seq = max(s.seq + 1, now)
@@ -39,11 +40,11 @@ end
 local function readBucket(key, p)
   local b, value = p.budget, call('GET', key)
   local format, seen, busy, before, hold, confirmed, tick, n, per, full = FORMAT, now, 0, 0, 0, now, b.tick, b.n, b.per, b.full
-  local at, level, seq, filled, peaks, debt = ceil(now / tick), b.initial, now, now, '', 0
+  local at, level, seq, filled, peaks, debt, line = ceil(now / tick), b.initial, now, now, '', 0, {}
   if value then
     format, seen, busy, before, hold, confirmed, tick, n, per, full, at, level, seq, filled = unpack(STATE, value)
     if format ~= FORMAT then error({ key = key, format = format }) end
-    peaks = sub(value, LENGTH + 1)
+    line, peaks = readLine(sub(value, LENGTH + 1), QUEUE)
     if #peaks > 0 then
       local owed, room = unpack('<dd', peaks)
       if room == DEBT then peaks, debt = sub(peaks, 17), -owed end
@@ -67,7 +68,7 @@ local function readBucket(key, p)
   end
   local s = {
     busy = busy, before = before, hold = hold, confirmed = confirmed, tick = tick, n = n, per = per, full = full,
-    at = at, level = level, seq = seq, filled = filled, peaks = peaks, debt = debt, wait = 0, can = 0, there = 0,
+    at = at, level = level, seq = seq, filled = filled, peaks = peaks, debt = debt, line = line, wait = 0, can = 0, there = 0,
   }
   if p.back ~= '' then
     -- Tokens that a full bucket would have lost without their lease are not given back.
@@ -101,7 +102,7 @@ local function readBucket(key, p)
     s.level, s.debt = rescale(s.level, s.per, b.per), rescale(s.debt, s.per, b.per)
     if s.tick ~= b.tick then s.at = ceil(now / b.tick) end
     s.tick, s.n, s.per, s.full = b.tick, b.n, b.per, b.full
-    s.filled, s.peaks = s.seq + 1, ''
+    s.filled, s.peaks, s.line = s.seq + 1, '', {}
   end
   b = p.budget -- which is that of another process if its rule counts
   if s.level >= s.full then s.level, s.at, s.debt = s.full, ceil(now / s.tick), 0 end
@@ -113,8 +114,15 @@ local function readBucket(key, p)
     s.level = s.level - there - more
   end
   s.wait = max(0, s.hold - now)
-  local missing = p.due * s.per - s.level
-  if p.need > 0 and missing > 0 then s.wait = max(s.wait, (ceil(missing / s.n) - p.ticks) * s.tick) end
+  local missing, reach = p.due * s.per - s.level, p.ticks
+  if p.queue then reach = p.queued == 0 and #s.line > 0 and 0 or floor(b.horizon / b.n) end -- not before others that have places
+  if p.need > 0 and missing > 0 then s.wait = max(s.wait, (ceil(missing / s.n) - reach) * s.tick) end
+  if p.queue then
+    s.turn = function()
+      local missing = max(0, ahead(s, p) + p.due * s.per - s.level)
+      return min(max(0, ceil(missing / s.n) - floor(floor(b.horizon / b.n) / 2)) * s.tick, YEAR), p.need * s.per
+    end
+  end
   s.there = floor(s.level / s.per)
   if s.level >= 0 then
     s.can = floor((s.level + floor(b.horizon / 2)) / s.per)
@@ -131,13 +139,16 @@ local function writeBucket(key, s, p, tokens)
     if atOnce < tokens then next = max(0, (s.at + ceil(((atOnce + 1) * s.per - s.level) / s.n)) * s.tick - now) end
     remember(s, p.due * s.per)
     s.level = s.level - tokens * s.per
+    leave(s, p)
     id = when(s, min(p.due * s.per, floor(p.budget.horizon / 2)))
   end
   local full = max(s.at, ceil(s.hold / s.tick))
   if s.level < s.full then full = full + ceil((s.full - s.level) / s.n) end
   local state = pack(STATE, FORMAT, now, s.busy, s.before, s.hold, s.confirmed, s.tick, s.n, s.per, s.full, s.at, s.level, s.seq, s.filled)
+  local line, last = packLine(s.line, QUEUE)
+  state = state .. line
   if s.debt > 0 then state = state .. pack('<dd', -s.debt, DEBT) end
-  call('SET', key, state .. s.peaks, 'PX', max(1, ceil((max(full * s.tick, s.hold) + LINGER - now) / 1000)))
+  call('SET', key, state .. s.peaks, 'PX', max(1, ceil((max(full * s.tick, s.hold, last) + LINGER - now) / 1000)))
   return respond(p, s, id, tokens, atOnce, next, 0, s.level / s.per)
 end
 

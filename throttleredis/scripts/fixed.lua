@@ -3,8 +3,8 @@
 --   used   the tokens of that window
 --   at     when one was last used
 --   ends   when it ends
---   waits  the tokens that asks wait for, if there are any or there is a debt; the release before drops what follows it
---   debt   what of used the next windows have to pay, if there is any; those of a calendar do not
+--   debt   what of used the next windows have to pay, if there is any or a queue follows; those of a calendar do not. The release before
+--          drops it, and the queue
 local STATE, LENGTH = '<Bdddddddddddd', 97
 
 local function windowOf(s, w, origin)
@@ -27,17 +27,16 @@ end
 local function readFixed(key, p)
   local b, value = p.budget, call('GET', key)
   local format, seen, busy, before, hold, confirmed, tick, n, per, full = FORMAT, now, 0, 0, 0, now, b.tick, b.n, b.per, b.full
-  local used, at, ended, waits, debt = 0, now, 0, 0, 0
+  local used, at, ended, debt, line = 0, now, 0, 0, {}
   if value then
     format, seen, busy, before, hold, confirmed, tick, n, per, full, used, at, ended = unpack(STATE, value)
     if format ~= FORMAT then error({ key = key, format = format }) end
-    if #value > LENGTH then waits = unpack('<d', value, LENGTH + 1) end
-    if #value > LENGTH + 8 then debt = unpack('<d', value, LENGTH + 9) end
+    if #value > LENGTH then debt, line = unpack('<d', value, LENGTH + 1), readLine(sub(value, LENGTH + 9), 0) end
   end
   busy, before, hold = visit(p, seen, busy, before, hold)
   local s = {
     busy = busy, before = before, hold = hold, confirmed = confirmed, tick = tick, n = n, per = per, full = full,
-    used = used, at = min(at, now), ends = ended, waits = waits, debt = debt, wait = 0, can = 0, there = 0, -- if the clock went back, no time has passed
+    used = used, at = min(at, now), ends = ended, line = line, debt = debt, wait = 0, can = 0, there = 0, -- if the clock went back, no time has passed
   }
   if govern(s, p) then s.n, s.per = b.n, b.per end
   local begins, ends = windowOf(s, b.windows, b.origin)
@@ -45,7 +44,6 @@ local function readFixed(key, p)
     begins, ends = s.at, s.ends
   end
   local came = s.n * max(1, floor((ends - ended) / s.per))
-  if ends > ended then leave(s, came - s.used) end -- they did not come for their tokens
   s.ends = ends
   if s.at < begins then
     s.debt = max(0, debt - (came - s.n))
@@ -63,7 +61,7 @@ local function readFixed(key, p)
   if p.queue and not b.windows then
     s.turn = function()
       local missing = ahead(s, p) + p.need - (s.n - s.used)
-      return missing > 0 and min(floor((missing - 1) / s.n) * s.per, YEAR) + s.ends - now or 0
+      return missing > 0 and min(floor((missing - 1) / s.n) * s.per, YEAR) + s.ends - now or 0, p.need
     end
   end
   s.can = s.n - s.used
@@ -75,12 +73,13 @@ local function writeFixed(key, s, p, tokens)
   local id, till = 0, 0
   if tokens > 0 then
     s.used, s.at = s.used + tokens, now
-    leave(s, tokens)
+    leave(s, p)
     id, till = now, s.ends - now
   end
   local state = pack(STATE, FORMAT, now, s.busy, s.before, s.hold, s.confirmed, s.tick, s.n, s.per, s.full, s.used, s.at, s.ends)
-  if s.debt > 0 then state = state .. pack('<dd', s.waits, s.debt) elseif s.waits > 0 then state = state .. pack('<d', s.waits) end
-  local last = s.ends + come(s, s.debt + s.waits)
+  local line, last = packLine(s.line, 0)
+  if s.debt > 0 or line ~= '' then state = state .. pack('<d', s.debt) .. line end
+  last = max(last, s.ends + come(s, s.debt))
   call('SET', key, state, 'PX', max(1, ceil((max(last, s.hold) + LINGER - now) / 1000)))
   return respond(p, s, id, tokens, tokens, 0, till, s.n - s.used)
 end

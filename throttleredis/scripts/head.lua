@@ -80,26 +80,91 @@ end
 -- Returns how much more a window may owe: it counts up to five times n as used.
 local function mostDebt(s) return max(0, min(USED * s.n, 2 * MOST) - s.used) end
 
--- Returns how many tokens an ask has to let others in the queue of a window have.
-local function ahead(s, p) return p.queued and max(0, s.waits - p.need) or s.waits end
-
--- Has an ask wait for its turn in the queue in which that comes last, unless that is too late. All of its parts with a queue get this turn.
-local function enter(states, parts)
-  local last, turn = nil, 0
-  for i = 1, #parts do
-    if states[i].hold and states[i].hold > now then return end
-    if parts[i].queue and states[i].turn and states[i].turn() > turn then last, turn = i, states[i].turn() end
+-- The queue of a budget has the asks that wait for its tokens: their places, how much they need, and until when. It is stored as
+-- three pairs of doubles for each, whose first is negative, and whose second is the tag, or twice or four times the tag. The release before
+-- keeps or drops such pairs. ReadLine returns it without the asks that did not come, and the rest of the text.
+local function readLine(text, tag)
+  local line, i = {}, 1
+  while i + 47 <= #text do
+    local place, a, tokens, b, last, c = unpack('<dddddd', text, i)
+    if place >= 0 or a ~= tag or b ~= 2 * tag or c ~= 4 * tag then break end
+    if now <= -last and -place <= now + LINGER then line[#line + 1] = { place = -place, tokens = -tokens, last = -last } end
+    i = i + 48
   end
-  if not last then return end
-  local s, p = states[last], parts[last]
-  if turn <= p.ticks and s.waits + p.need <= MOST and not p.queued then s.waits = s.waits + p.need end
-  for i = 1, #parts do
-    if parts[i].queue then parts[i].turn = turn end
+  while i < #text do -- what the release before has left of others
+    local first, second = unpack('<dd', text, i)
+    if first >= 0 or second > tag then break end
+    i = i + 16
+  end
+  return line, sub(text, i)
+end
+
+-- Returns the text of a queue, and until when any of its asks has its place.
+local function packLine(line, tag)
+  local text, last = '', 0
+  for i = 1, #line do
+    local w = line[i]
+    text, last = text .. pack('<dddddd', -w.place, tag, -w.tokens, 2 * tag, -w.last, 4 * tag), max(last, w.last)
+  end
+  return text, last
+end
+
+-- Returns how much an ask has to let others have.
+local function ahead(s, p)
+  local tokens = 0
+  for i = 1, #s.line do
+    local w = s.line[i]
+    if p.queued == 0 or w.place < p.queued then tokens = min(tokens + w.tokens, MOST) end
+  end
+  return tokens
+end
+
+-- Removes an ask from a queue.
+local function leave(s, p)
+  for i = 1, #s.line do
+    if s.line[i].place == p.queued then return table.remove(s.line, i) end
   end
 end
 
--- Records that some tokens are not waited for any more.
-local function leave(s, tokens) s.waits = max(0, s.waits - max(0, tokens)) end
+-- Has an ask wait behind others. All parts have the place of the one that has waited longest. An ask comes again at the turn of the part whose
+-- turn comes last. If that is too late, it has no place. Asks for a budget do not wait for one that others delay for twice as long. A place is kept
+-- for a second after the turn, and no longer than the request can use tokens.
+local function enter(states, parts)
+  local place, after, latest, till = 0, now, 0, 2 ^ 62
+  for i = 1, #parts do
+    local s, p = states[i], parts[i]
+    if s.hold and s.hold > now then return end
+    if s.turn then
+      if p.queued > 0 and (place == 0 or p.queued < place) then place = p.queued end
+      if #s.line > 0 then after = max(after, s.line[#s.line].place + 1) end
+    end
+  end
+  for i = 1, #parts do
+    local s, p = states[i], parts[i]
+    if s.turn then
+      if p.queued ~= place then leave(s, p) end
+      p.queued = place
+      p.turn, p.units = s.turn()
+      latest, till = max(latest, p.turn), min(till, p.ticks * s.tick)
+    end
+  end
+  if latest > till then return end
+  if place == 0 then place = after end
+  for i = 1, #parts do
+    local s, p = states[i], parts[i]
+    if s.turn then p.place = place end
+    if p.turn > floor(latest / 2) then
+      local k = 1
+      while k <= #s.line and s.line[k].place < place do k = k + 1 end
+      local w = { place = place, tokens = p.units, last = now + min(latest + LINGER, till) }
+      if k <= #s.line and s.line[k].place == place then
+        s.line[k] = w
+      elseif #s.line < 64 then
+        table.insert(s.line, k, w)
+      end
+    end
+  end
+end
 
 -- Returns how long it takes until a number of tokens of a window have come in, in whole periods.
 local function come(s, tokens) return min(ceil(tokens / s.n) * s.per, YEAR) end
@@ -111,6 +176,7 @@ local function respond(p, s, id, tokens, atOnce, next, till, left)
   local flags, hold, wait = p.differs and 2 or 0, s.hold > now and s.hold - now or 0, s.wait
   local processes = s.holders or floor((floor(s.before * (EPOCH - inEpoch) / EPOCH) + s.busy + EPOCH / 2) / EPOCH)
   processes = max(1, processes)
+  if p.place > 0 then id = p.place end -- nothing was granted
   local rule = p.differs and pack('<ddd', s.tick, s.n, s.per) or ''
   if p.over > 0 then flags, rule = flags + 4, rule .. pack('<d', p.over) end
   if p.turn > 0 then flags, rule = flags + 8, rule .. pack('<d', p.turn) end

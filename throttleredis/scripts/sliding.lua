@@ -2,7 +2,7 @@
 -- The state after its head, as doubles:
 --   used       the sum of the log
 --   at, count  of each lease, in order of time
--- While asks wait for tokens, the first lease is none: its at is minus the tokens, and its count 0. The release before drops it.
+-- The queue comes before the leases, with the tag 0. The release before drops it.
 -- A debt takes tokens when it becomes known. Those that are missing then are taken as soon as they come in: the log has them at these
 -- instants, which are known, although they are later. The release before counts them like leases.
 local STATE, LENGTH = '<Bdddddddddd', 81
@@ -81,13 +81,11 @@ end
 local function readSliding(key, p)
   local b, value = p.budget, call('GET', key)
   local format, seen, busy, before, hold, confirmed, tick, n, per, full = FORMAT, now, 0, 0, 0, now, b.tick, b.n, b.per, b.full
-  local used, log, waits = 0, '', 0
+  local used, log, line = 0, '', {}
   if value then
     format, seen, busy, before, hold, confirmed, tick, n, per, full, used = unpack(STATE, value)
     if format ~= FORMAT then error({ key = key, format = format }) end
-    log = sub(value, LENGTH + 1)
-    local at = #log > 0 and unpack('<d', log) or 0
-    if at < 0 then log, waits = sub(log, 17), -at end
+    line, log = readLine(sub(value, LENGTH + 1), 0)
   end
   if now < seen then -- the clock went back: no time has passed
     local moved = ''
@@ -100,19 +98,17 @@ local function readSliding(key, p)
   busy, before, hold = visit(p, seen, busy, before, hold)
   local s = {
     busy = busy, before = before, hold = hold, confirmed = confirmed, tick = tick, n = n, per = per, full = full,
-    used = used, log = log, waits = waits, wait = 0, can = 0, there = 0,
+    used = used, log = log, line = line, wait = 0, can = 0, there = 0,
   }
   local changed = govern(s, p) and (s.n ~= b.n or s.per ~= b.per)
   if changed then s.n, s.per = b.n, b.per end
-  local live, late, idle = 1, now - floor(s.per / 4), s.n - s.used
+  local live = 1
   while live < #s.log do
     local at, count = unpack('<dd', s.log, live)
     if at + s.per > now then break end
     s.used = s.used - count
-    if at + s.per <= late then idle = s.n - s.used end
     live = live + 16
   end
-  if seen <= late then leave(s, idle) end -- no process came for these tokens
   s.log = sub(s.log, live)
   if p.back ~= '' then
     local function backToLog(s, leased, tokens)
@@ -139,7 +135,7 @@ local function readSliding(key, p)
     s.turn = function()
       local missing = ahead(s, p) + p.need - (s.n - s.used)
       local again = floor(max(0, missing - 1 - max(0, s.used - s.n)) / s.n) -- what is used when it comes in does so again after a period
-      return min(again * s.per, YEAR) + untilTokens(s, missing - again * s.n)
+      return min(again * s.per, YEAR) + untilTokens(s, missing - again * s.n), p.need
     end
   end
   s.can = s.n - s.used
@@ -151,14 +147,14 @@ local function writeSliding(key, s, p, tokens)
   local id, till = 0, 0
   if tokens > 0 then
     addToLog(s, tokens)
-    leave(s, tokens)
+    leave(s, p)
     id, till = now, s.per
   end
-  local last = now
-  if #s.log > 0 then last = unpack('<d', s.log, #s.log - 15) + s.per end
+  local line, last = packLine(s.line, 0)
+  last = max(last, now)
+  if #s.log > 0 then last = max(last, unpack('<d', s.log, #s.log - 15) + s.per) end
   local state = pack(STATE, FORMAT, now, s.busy, s.before, s.hold, s.confirmed, s.tick, s.n, s.per, s.full, s.used)
-  if s.waits > 0 then state = state .. pack('<dd', -s.waits, 0) end
-  call('SET', key, state .. s.log, 'PX', max(1, ceil((max(last, s.hold) + LINGER - now) / 1000)))
+  call('SET', key, state .. line .. s.log, 'PX', max(1, ceil((max(last, s.hold) + LINGER - now) / 1000)))
   if s.wait == 0 then s.wait = untilTokens(s, 1 - (s.n - s.used)) end
   return respond(p, s, id, tokens, tokens, 0, till, s.n - s.used)
 end

@@ -49,14 +49,14 @@ func (k *link) asBefore(asks []store.Ask) (all []store.Ask) {
 		a.Parts = slices.Clone(a.Parts)
 		for i := range a.Parts {
 			p := &a.Parts[i]
-			p.Queue, p.Queued, p.Whole = false, false, false
+			p.Queue, p.Queued, p.Whole = false, 0, false
 			state := k.book.State(&p.Budget)
 			if state == nil {
 				continue
 			}
 			var fields map[string]json.RawMessage
 			err := json.Unmarshal(state, &fields)
-			for _, name := range []string{"all", "debt", "waits"} {
+			for _, name := range []string{"all", "debt", "queue"} {
 				delete(fields, name)
 			}
 			if err == nil {

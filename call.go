@@ -1,0 +1,203 @@
+package throttle
+
+import (
+	"net/http"
+
+	"github.com/httpthrottle/throttle/headers"
+	"github.com/httpthrottle/throttle/internal/limiter"
+	"github.com/httpthrottle/throttle/internal/quota"
+	"github.com/httpthrottle/throttle/internal/traits"
+)
+
+// A call is a request on its way through a Transport, and what is known of it. It is on the stack while the request waits, where 16 bytes more
+// cost each waiter 2 KiB (see TestMemoryOfAWaiter), so what can be derived is a method.
+type call struct {
+	req *http.Request
+	*overrides
+	at stage
+}
+
+// A stage is where a request is when its RoundTrip returns or panics: it says who ends its flight.
+type stage uint8
+
+const (
+	unsent    stage = iota // it was not sent, so its body is to be closed
+	inFlight               // its flight ends now
+	elsewhere              // nothing is left to do: its report or its body ends the flight, or it was left to the caller
+)
+
+// callOf returns the call of a request that has arrived.
+func callOf(req *http.Request) call { return call{req: req, overrides: overridesOf(req.Context())} }
+
+// host returns the host as the request has it, and name as limits and servers' accounts know it; see [ByHost].
+func (c *call) host() string { return hostOf(c.req) }
+
+func (c *call) name() string { return ByHost(c.req) }
+
+// ended returns why the request has ended; nil: it has not.
+func (c *call) ended() error {
+	//lint:ignore SA1019 http.Client sets Cancel with its Timeout
+	return limiter.Ended(c.req.Context(), c.req.Cancel)
+}
+
+// A tariff is what a Transport charges requests by. It depends on the options alone.
+type tariff struct {
+	limiter *Limiter
+	key     KeyFunc  // for limits without a key of their own; nil: one key for all
+	cost    CostFunc // for limits without a cost of their own; nil: 1
+	hints   *headers.Reader
+	price   *limiter.Price // of each request without overrides in its context; nil: its limits differ in keys or costs
+	orders  bool           // such a request has a key or a cost of its own, the same in all limits
+	units   bool           // some limit is in a unit of servers
+	byHost  bool           // some limit counts requests without a key by host
+}
+
+// passBy sets the key of the gate of a request, except the keys of limits. It looks for the model of the request if its server is known to
+// count by models as surely as that.
+func (t *tariff) passBy(c *call, gate *quota.Key, surely quota.Models) {
+	gate.Host = c.name()
+	if c.req.URL == nil {
+		return
+	}
+	traits.Describe(gate, c.req, t.limiter.seed, t.limiter.core.Models(gate.Host) >= surely)
+	if parts := t.hints.Parts(gate.Host); len(parts) > 0 {
+		gate.Parts = traits.Parts(c.req, parts)
+	}
+}
+
+// gateOf returns the gate of a request that waits.
+func (t *tariff) gateOf(c *call) *quota.Key {
+	g := new(quota.Key)
+	t.passBy(c, g, quota.TriesModels) // the server may be found to count by model while it waits
+	key := t.keyOf(c)
+	policies := t.limiter.own()
+	for i := range policies {
+		g.Join(i, policies[i].keyOf(c.req, key))
+	}
+	return g
+}
+
+// charge adds the charge of a request in each limit, and its keys to the key of its gate, if it passes one.
+func (t *tariff) charge(c *call, r *limiter.Request, gate *quota.Key) {
+	if t.price != nil && !t.orders && c.overrides == noOverrides {
+		r.AddPrice(t.price)
+		return
+	}
+	t.chargeEach(c, r, gate)
+}
+
+// chargeEach is charge where functions return keys or costs, or the context has some.
+func (t *tariff) chargeEach(c *call, r *limiter.Request, gate *quota.Key) {
+	key, shared := t.keyOf(c), t.costOf(c)
+	host, account := "", ""
+	if t.byHost {
+		host, account = t.accountOf(c, gate)
+	}
+	policies := t.limiter.own()
+	for i := range policies {
+		by, cost := &policies[i], shared
+		if by.priced || c.costs != nil {
+			cost = by.costOf(c, shared)
+		}
+		if cost == 0 && gate == nil {
+			continue
+		}
+		key := by.keyOf(c.req, key)
+		if cost != 0 {
+			unkeyed := host
+			if by.rule.Unit != "" {
+				unkeyed = account
+			}
+			by.chargeTo(r, key, unkeyed, cost)
+		}
+		if gate != nil {
+			gate.Join(i, key)
+		}
+	}
+}
+
+// accountOf returns the host as the key of requests without one, and the account in which its server counts a request in a unit of its own:
+// the host, and the parts of the request by which the API is known to count separately.
+func (t *tariff) accountOf(c *call, gate *quota.Key) (host, account string) {
+	parts := ""
+	if gate != nil {
+		host, parts = gate.Host, gate.Parts
+	} else {
+		host = c.name()
+	}
+	if host == "" {
+		host = NoKey
+	}
+	if !t.units || c.req.URL == nil {
+		return host, host
+	}
+	if gate == nil {
+		parts = traits.Parts(c.req, t.hints.Parts(host))
+	}
+	if parts == "" {
+		return host, host
+	}
+	return host, host + " " + parts
+}
+
+// costOf returns the cost of a request in limits without a cost of their own.
+func (t *tariff) costOf(c *call) int64 {
+	switch {
+	case c.hasCost:
+		return c.cost
+	case t.cost != nil:
+		return t.cost(c.req)
+	}
+	return 1
+}
+
+// costOf returns the cost of a request in a limit.
+func (p *policy) costOf(c *call, shared int64) int64 {
+	if cost, ok := c.costFor(p.rule.Name); ok {
+		return cost
+	}
+	switch {
+	case p.cost != nil:
+		return p.cost(c.req)
+	case p.priced:
+		return 1 // slot
+	}
+	return shared
+}
+
+// chargeTo adds a charge of the limit. Without a key, limits that learn count requests by host or account, because no host shows
+// anything of another one; others count them together.
+func (p *policy) chargeTo(r *limiter.Request, key, unkeyed string, cost int64) {
+	if key == "" && p.rule.Hosted {
+		r.AddByHost(p.at, unkeyed, cost)
+	} else {
+		r.Add(p.at, key, cost)
+	}
+}
+
+// keyOf returns the key of a request in limits without a key of their own; "": it has none.
+func (t *tariff) keyOf(c *call) string {
+	switch {
+	case c.hasKey:
+		return c.key
+	case t.key == nil:
+		return ""
+	}
+	return keyBy(t.key, c.req)
+}
+
+// keyOf returns the key of a request in a limit.
+func (p *policy) keyOf(req *http.Request, shared string) string {
+	if p.key != nil {
+		return keyBy(p.key, req)
+	}
+	return shared
+}
+
+// keyBy returns the key of a request.
+func keyBy(f KeyFunc, req *http.Request) string {
+	if key := f(req); key != "" {
+		return key
+	}
+	return NoKey
+}
