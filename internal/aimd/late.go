@@ -34,7 +34,7 @@ func (s *Start) Rate(now instant) (rate float64, known bool) {
 // Late returns the meter of an account that has sent requests without one, until one was refused. The next one is sent now. The rate is that
 // which was accepted lately. What was accepted in less than a second is a burst, and no rate, so there it begins low.
 func Late(now instant, s *Start, seed uint64) *Meter {
-	rate, known := s.Rate(now)
+	rate, _ := s.Rate(now)
 	m := New(now, Config{Initial: rate}, seed)
 	m.Number(s.Number)
 	c := &m.control
@@ -48,9 +48,6 @@ func Late(now instant, s *Start, seed uint64) *Meter {
 		c.worked, c.given = s.Given.N, s.Given.N
 		c.accepted = meter.MeanRate{Value: rate, At: now}
 		m.bare.Given = true
-		if !known && s.Wait > 0 { // the server was closed after a burst: it gives no more than that in the wait
-			c.ceiling = max(s.Own, rate)
-		}
 	}
 	if s.Bare {
 		c.failures.Blame(now)

@@ -237,7 +237,7 @@ func TestAGateThatLeavesTakesItsProbe(t *testing.T) {
 	now := a.held
 	other.Take(now, now, 1, true)
 	require.Equal(t, meter.Never, a.rate.Ready(now, 0, 1))
-	r.move(other, r.split(other, now), now)
+	r.move(other, r.split(other, new(belonging), now), now)
 	require.Less(t, a.rate.Ready(now, 0, 1), now+10*second)
 	require.Zero(t, a.rate.InFlight())
 }
