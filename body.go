@@ -95,7 +95,7 @@ func (b *body) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// end gives slots back and settles charges. A body that was not read to its end may lack a part of the cost: then a
+// end settles charges and gives slots back. A body that was not read to its end may lack a part of the cost: then a
 // charge is settled only if every path was found.
 func (b *body) end(whole bool) {
 	if b.done.Load() {
@@ -106,26 +106,35 @@ func (b *body) end(whole bool) {
 		defer b.finish()
 	}
 	lapses := release != nil && !release() // at this time, and leaves what is to be said to the next call
-	defer more.report()
-	if b.slots {
-		b.grant.Done() // each time until then, so that slots are free when Close returns
-	}
-	b.settleFound(whole && first, true)
-	b.say()
-	if !lapses {
-		b.done.Store(true)
-	}
+	defer func() { // also if a hook panics
+		b.settle(whole && first)
+		if !lapses {
+			b.done.Store(true)
+		}
+	}()
+	more.report() // before slots are free, because a refusal concerns the requests that wait for them
 }
 
-// lapse gives slots back and settles charges when the context ends. It runs in a goroutine of its own, where no caller could recover
+// settle settles charges, and then gives slots back: a request that gets one is charged of what is really there.
+func (b *body) settle(whole bool) {
+	func() {
+		if b.slots {
+			defer b.grant.Done() // each time, so that slots are free when Close returns
+		}
+		b.settleFound(whole, true)
+	}()
+	b.say()
+}
+
+// lapse settles charges and gives slots back when the context ends. It runs in a goroutine of its own, where no caller could recover
 // the panic of a user's function: these are called by the Read or Close that comes next.
 func (b *body) lapse() {
-	b.grant.Done()
 	b.mu.Lock()
 	first := !b.over
 	b.over = true
 	b.mu.Unlock()
 	b.settleFound(false, false)
+	b.grant.Done()
 	if first {
 		b.finish()
 	}

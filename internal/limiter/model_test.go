@@ -1,7 +1,6 @@
 package limiter_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -529,10 +528,4 @@ func levelOf(b *meter.TokenBucket) *big.Rat {
 	hi, lo := b.Level()
 	units := new(big.Int).Lsh(big.NewInt(hi), 64)
 	return new(big.Rat).SetFrac(units.Add(units, new(big.Int).SetUint64(lo)), big.NewInt(int64(b.Rate().Per)))
-}
-
-// byTime orders by instant.
-func byTime[T any](all []T, at func(T) meter.Instant) []T {
-	slices.SortStableFunc(all, func(a, b T) int { return cmp.Compare(at(a), at(b)) })
-	return all
 }

@@ -125,3 +125,13 @@ func TestAnOverchargeThatCameBackTooLateReducesTheNextUndercharge(t *testing.T) 
 		require.Equal(t, left, w.Tokens(at*second), "after %d s", at)
 	}
 }
+
+// A debt is bounded by what counts in the period of now: what counts no longer in a shorter one leaves room for it.
+func TestADebtStaysOwedInAShorterPeriod(t *testing.T) {
+	w := NewSlidingWindow(Rate{10, 10 * time.Second})
+	w.Take(0, 0, 6, false)
+	w.Settle(w.Take(9*second, 9*second, 4, false), 9*second, 4, 5)
+	require.Equal(t, -1.0, w.Tokens(9*second))
+	w.Retune(9*second, Rate{1, time.Second})
+	require.Equal(t, -4.0, w.Tokens(9*second))
+}

@@ -302,6 +302,9 @@ func (w *SlidingWindow) Retune(now Instant, r Rate) {
 	}
 	owed := w.owed(now)
 	w.n, w.per = r.N, int64(r.Per)
+	if !w.even { // what counts no longer in a shorter period leaves room for what is owed
+		w.forget(now)
+	}
 	w.charge(now, owed)
 }
 

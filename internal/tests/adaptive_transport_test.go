@@ -310,40 +310,6 @@ func TestAGrantIsReportedOrCancelled(t *testing.T) {
 	})
 }
 
-func TestNothingStaysInFlightWhateverHappens(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		base func() (*http.Response, error)
-	}{
-		{"a panic", func() (*http.Response, error) { panic(http.ErrAbortHandler) }},
-		{"an error", func() (*http.Response, error) { return nil, errors.New("broken") }},
-		{"an answer", func() (*http.Response, error) { return &http.Response{StatusCode: 200, Body: http.NoBody}, nil }},
-	} {
-		inBubble(t, c.name, func(t *testing.T) {
-			o := observe(t, roundTripper(func(*http.Request) (*http.Response, error) { return c.base() }),
-				throttle.Adaptive(throttle.AIMD{}))
-			for range 20 {
-				func() {
-					defer func() { _ = recover() }()
-					o.send(t, t.Context())
-				}()
-				require.Zero(t, o.bucket().InFlight)
-			}
-		})
-	}
-	inBubble(t, "a cancellation in line", func(t *testing.T) {
-		o := adaptively(t, throttle.AIMD{Max: 1})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
-		defer cancel()
-		var all sync.WaitGroup
-		for range 20 {
-			all.Go(func() { o.send(t, ctx) })
-		}
-		all.Wait()
-		require.Zero(t, o.bucket().InFlight)
-	})
-}
-
 func TestAnAdaptiveLimitTakesNoRateFromElsewhere(t *testing.T) {
 	l, err := throttle.NewLimiter(throttle.WithAdaptive())
 	require.NoError(t, err)

@@ -2,13 +2,9 @@ package tests
 
 import (
 	"fmt"
-	"io"
 	"math"
-	"net/http"
-	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -50,40 +46,6 @@ func TestTheRateAndTheBurstOfASharedLimitChangeAtTheSameTime(t *testing.T) {
 	stats := l.Limits()[0]
 	require.Equal(t, 20.0, stats.Rate)
 	require.Equal(t, 5.0, stats.Capacity)
-}
-
-// The bodies that are open when the slots of a Transport are reduced stay readable and free their slots.
-func TestFewerSlotsOfATransport(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := roundTripper(func(req *http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader("text")), Request: req}, nil
-		})
-		tr, err := throttle.New(base, throttle.WithLimit(throttle.InFlight(2)))
-		require.NoError(t, err)
-		open := func() *http.Response {
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://a/", nil)
-			require.NoError(t, err)
-			resp, err := tr.RoundTrip(req)
-			require.NoError(t, err)
-			return resp
-		}
-		first, second := open(), open()
-		require.NoError(t, tr.Limiter().SetInFlight("in-flight", 1))
-		sent := make(chan time.Time, 1)
-		go func() {
-			resp := open()
-			sent <- time.Now()
-			assert.NoError(t, resp.Body.Close())
-		}()
-		start := time.Now()
-		time.Sleep(time.Second)
-		require.NoError(t, first.Body.Close())
-		time.Sleep(time.Second)
-		text, err := io.ReadAll(second.Body)
-		require.NoError(t, err)
-		require.Equal(t, "text", string(text))
-		require.Equal(t, 2*time.Second, (<-sent).Sub(start))
-	})
 }
 
 func TestAnInvalidRateChangesNothingAndIsNamed(t *testing.T) {

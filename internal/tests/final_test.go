@@ -425,3 +425,25 @@ func TestABodyThatIsNotReadSaysNothing(t *testing.T) {
 		})
 	}
 }
+
+// The refusal counts before its own slot is free, so no request that waits for that is sent without effect.
+func TestAFinalRefusalReachesWhatWaitsForItsSlot(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		sent := 0
+		tr, err := throttle.New(serverFunc(func(*http.Request) *http.Response {
+			sent++
+			time.Sleep(time.Duration(sent) * time.Second)
+			resp := says(429, "X-Should-Retry", "false", "Content-Type", "application/json")
+			resp.Body = io.NopCloser(strings.NewReader("{}"))
+			return resp
+		}), throttle.WithAdaptiveInFlight(throttle.Concurrency{Initial: 2, Max: 4}))
+		require.NoError(t, err)
+		var wg sync.WaitGroup
+		for range 5 {
+			wg.Go(func() { ask(t, tr, api) })
+			time.Sleep(time.Millisecond)
+		}
+		wg.Wait()
+		assert.Equal(t, 2, sent)
+	})
+}

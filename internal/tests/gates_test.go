@@ -137,48 +137,6 @@ func TestWhatIsGivenBackToAQuotaReachesOtherFamilies(t *testing.T) {
 	})
 }
 
-// If OnGrant panics, the slot of the request is free again, in an adaptive limit and at a gate.
-func TestAPanicOfOnGrantLeavesNothingInFlight(t *testing.T) {
-	for _, waits := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			var bad atomic.Bool
-			bad.Store(true)
-			tr, err := throttle.New(roundTripper(func(r *http.Request) (*http.Response, error) { return reply(200) }),
-				throttle.WithAdaptive(), throttle.WithHooks(throttle.Hooks{OnGrant: func(throttle.GrantEvent) {
-					if bad.Load() {
-						panic("hook")
-					}
-				}}))
-			require.NoError(t, err)
-			do := func() {
-				defer func() { recover() }()
-				tr.RoundTrip(get(t, t.Context(), "http://a.com/x"))
-			}
-			for range 20 {
-				if waits {
-					go do()
-				} else {
-					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-					func() {
-						defer func() { recover() }()
-						tr.RoundTrip(get(t, ctx, "http://a.com/x"))
-					}()
-					cancel()
-				}
-			}
-			time.Sleep(time.Minute)
-			bad.Store(false)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-			defer cancel()
-			_, err = tr.RoundTrip(get(t, ctx, "http://a.com/x"))
-			assert.NoError(t, err)
-			for b := range tr.Limiter().Buckets() {
-				assert.Zero(t, b.InFlight, b.Limit)
-			}
-		})
-	}
-}
-
 // A quota that is empty by a response other than a refusal rejects each waiter that cannot be granted in time.
 func TestAnEmptyQuotaRejectsWhatMayNotWaitSoLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -265,34 +223,6 @@ func TestPlansCountWaitersWithoutAGate(t *testing.T) {
 		assert.True(t, ok)
 		assert.Zero(t, time.Since(start), "29 s are ahead")
 		time.Sleep(time.Minute)
-	})
-}
-
-// A new rate rejects no request that can be granted in time once those in front of it are rejected.
-func TestRejudgingDoesNotCountRejectedRequests(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		tr, err := throttle.New(roundTripper(func(r *http.Request) (*http.Response, error) { return reply(200) }),
-			throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Burst(1), throttle.Name("x"))))
-		require.NoError(t, err)
-		tr.RoundTrip(get(t, t.Context(), "http://a.com/x"))
-		go tr.RoundTrip(get(t, t.Context(), "http://a.com/x")) // opens a's line first
-		synctest.Wait()
-		for range 50 {
-			go tr.RoundTrip(get(t, throttle.ContextWithMaxWait(t.Context(), 8*time.Second), "http://b.com/x"))
-		}
-		synctest.Wait()
-		var refused error
-		go func() {
-			resp, err := tr.RoundTrip(get(t, throttle.ContextWithMaxWait(t.Context(), 40*time.Second), "http://a.com/x"))
-			require.NoError(t, err)
-			if r, ok := throttle.RejectionOf(resp); ok {
-				refused = r
-			}
-		}()
-		synctest.Wait()
-		require.NoError(t, tr.Limiter().SetRate("x", 1, time.Second)) // of b's 50, 7 or so can make it; a's is due after 10 s
-		time.Sleep(time.Hour)
-		assert.NoError(t, refused)
 	})
 }
 

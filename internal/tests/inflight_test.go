@@ -28,30 +28,6 @@ func inFlight(l *throttle.Limiter) (n int) {
 	return n
 }
 
-func TestNoMoreAreInFlightThanMayBe(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h, err := throttletest.NewHandler(throttletest.WithLimits(throttletest.InFlight(4)),
-			throttletest.WithServiceTime(throttletest.Constant(time.Second)))
-		require.NoError(t, err)
-		tr, err := throttle.New(h.Direct(), throttle.WithLimit(throttle.InFlight(4)))
-		require.NoError(t, err)
-		start := time.Now()
-		var all sync.WaitGroup
-		for range 40 {
-			all.Go(func() {
-				status, r := ask(t, tr, api)
-				assert.Equal(t, 200, status)
-				assert.Nil(t, r)
-			})
-		}
-		all.Wait()
-		assert.Equal(t, 10*time.Second, time.Since(start), "4 at a time, without a gap")
-		assert.Equal(t, int64(4), h.Counts().MaxInFlight)
-		assert.Zero(t, h.Counts().Refused)
-		assert.Zero(t, inFlight(tr.Limiter()))
-	})
-}
-
 // opened sends a request and returns the answer, whose body is still to be read.
 func opened(t *testing.T, rt http.RoundTripper, ctx context.Context) *http.Response {
 	t.Helper()

@@ -315,3 +315,17 @@ func TestPathsThatMakeNoSenseAreErrors(t *testing.T) {
 		assert.ErrorContains(t, err, part)
 	}
 }
+
+// A body is charged before its slot is free, so the request that waits for that waits for the debt, too.
+func TestADebtCountsBeforeItsSlotIsFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr, err := throttle.New(answers("application/json", usage), throttle.WithLimit(throttle.InFlight(1),
+			throttle.TokenBucket(1, time.Second, throttle.Burst(43), throttle.Cost(costing(2)), throttle.SettleJSON("usage.total_tokens"))))
+		require.NoError(t, err)
+		start := time.Now()
+		resp := opened(t, tr, t.Context())
+		time.AfterFunc(time.Millisecond, func() { drained(t, resp) }) // which costs 42, so 1 is left
+		closedAtOnce(t, opened(t, tr, t.Context()))
+		assert.Equal(t, time.Second, time.Since(start))
+	})
+}

@@ -60,30 +60,6 @@ func TestADebtIsOwedThoughTheBucketWasForgottenMeanwhile(t *testing.T) {
 	}
 }
 
-// The same, by SettleJSON: one request of a tenant with a low estimate at a time is sent at a hundred times the rate.
-func TestATenantWhoseAnswersStreamForSecondsStaysWithinTheRate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		spent := int64(0)
-		base := roundTripper(func(req *http.Request) (*http.Response, error) {
-			spent += 1000
-			from, to := io.Pipe()
-			time.AfterFunc(5*time.Second, func() {
-				_, _ = io.WriteString(to, `{"usage":{"total_tokens":1000}}`)
-				_ = to.Close()
-			})
-			return &http.Response{StatusCode: 200, Request: req, Body: from}, nil
-		})
-		tr, err := throttle.New(base, throttle.WithKey(throttle.ByHost), throttle.WithLimit(throttle.TokenBucket(10, time.Second, throttle.Burst(1000),
-			throttle.Cost(costing(1)), throttle.SettleJSON("usage.total_tokens"))))
-		require.NoError(t, err)
-		stop := time.Now().Add(10 * time.Minute)
-		for time.Now().Before(stop) {
-			drained(t, opened(t, tr, t.Context()))
-		}
-		assert.LessOrEqual(t, spent, int64(600*10+2*1000), "rate · t, the burst, and the one that overdrew it")
-	})
-}
-
 // A user's function that panics must not leak the slot: no caller is handed a body to close.
 func TestASettleFuncThatPanicsLeaksNoSlot(t *testing.T) {
 	for name, opts := range map[string][]throttle.Option{
@@ -115,32 +91,6 @@ type closing struct {
 func (c closing) Close() error {
 	*c.closed = true
 	return nil
-}
-
-// A snapshot of a window in which something was given back can be restored, with all that was not.
-func TestAWindowOfWhichSomethingWasGivenBackCanBeRestored(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		down := true
-		base := roundTripper(func(req *http.Request) (*http.Response, error) {
-			if down {
-				down = false
-				return nil, errDial
-			}
-			return costly("").RoundTrip(req)
-		})
-		limit := throttle.WithLimit(throttle.SlidingWindow(10, time.Minute))
-		tr, err := throttle.New(base, limit)
-		require.NoError(t, err)
-		for range 4 {
-			_, _ = tr.RoundTrip(get(t, t.Context(), api))
-			time.Sleep(time.Second)
-		}
-		require.Equal(t, 7.0, left(t, tr.Limiter(), "sliding-window"))
-		next, err := throttle.NewLimiter(limit)
-		require.NoError(t, err)
-		assert.NoError(t, next.Restore(tr.Limiter().Snapshot()))
-		assert.Equal(t, 7.0, left(t, next, "sliding-window"))
-	})
 }
 
 // settledThenUnsent settles by receipt while the request is on its way, which then turns out never to have been sent.
@@ -183,25 +133,6 @@ func TestASettledChargeStaysThoughItWasNeverSent(t *testing.T) {
 				assert.Equal(t, want, left(t, settledThenUnsent(t, c.limit, cost), "x"), "settled to %d", cost)
 			})
 		}
-	}
-}
-
-// A Pace owes what its requests really cost: no request is sent before that has drained.
-func TestAPaceOwesWhatARequestHasReallyCost(t *testing.T) {
-	for name, limit := range map[string]throttle.Limit{
-		"10 in 10 s": throttle.Pace(10, 10*time.Second, throttle.Name("x")),
-		"1 a second": throttle.Pace(1, time.Second, throttle.Name("x")),
-	} {
-		inBubble(t, name, func(t *testing.T) {
-			l, err := throttle.NewLimiter(throttle.WithLimit(limit))
-			require.NoError(t, err)
-			g, err := l.Acquire(t.Context(), throttle.Ask{Cost: 3})
-			require.NoError(t, err)
-			require.NoError(t, g.Settle("x", 6))
-			start := time.Now()
-			require.NoError(t, l.Wait(t.Context(), throttle.Ask{}))
-			assert.Equal(t, 6*time.Second, time.Since(start))
-		})
 	}
 }
 

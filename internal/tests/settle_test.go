@@ -63,88 +63,6 @@ func TestWhatARequestCostIsChargedOnceItIsKnown(t *testing.T) {
 	}
 }
 
-func TestEachLimitSettlesByItself(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		twice := func(req *http.Request, resp *http.Response) (int64, bool) {
-			cost, ok := byHeader(req, resp)
-			return 2 * cost, ok
-		}
-		var events []throttle.SettleEvent
-		tr, err := throttle.New(costly("7"), throttle.WithCost(costing(5)), throttle.WithKey(throttle.ByHost),
-			throttle.WithHooks(throttle.Hooks{OnSettle: func(e throttle.SettleEvent) { events = append(events, e) }}),
-			throttle.WithLimit(
-				throttle.SlidingWindow(100, time.Minute, throttle.Name("window"), throttle.Settle(byHeader)),
-				throttle.FixedWindow(100, time.Hour, throttle.Name("hour"), throttle.Settle(twice)),
-				throttle.Pace(1000, time.Second, throttle.Name("pace"), throttle.Settle(byHeader)),
-				throttle.TokenBucket(100, time.Hour, throttle.Name("plain")),
-				throttle.Adaptive(throttle.AIMD{Initial: 1000}, throttle.Name("learning"), throttle.Settle(byHeader)),
-			))
-		require.NoError(t, err)
-		ask(t, tr, api)
-		at := make(map[string]float64)
-		for b := range tr.Limiter().Buckets() {
-			if b.Key != "" {
-				at[b.Limit] = b.Tokens
-			}
-		}
-		assert.Equal(t, map[string]float64{"window": 93, "hour": 86, "pace": -7, "plain": 95, "learning": 43}, at)
-		assert.Equal(t, throttle.SettleEvent{Place: throttle.Place{Context: events[1].Context, Limit: "hour", Key: "api.example.com"}, Charged: 5, Cost: 14}, events[1])
-		assert.Len(t, events, 4)
-		for i, want := range [][2]uint64{{5, 7}, {5, 14}, {5, 7}, {0, 0}, {5, 7}, {0, 0}} { // the last one is that of servers
-			limit := tr.Limiter().Limits()[i]
-			assert.Equal(t, want, [2]uint64{limit.Estimated, limit.Settled}, limit.Name)
-		}
-	})
-}
-
-func TestRefundReleasesWaitersImmediatelyAndDebtDelaysThem(t *testing.T) {
-	for _, c := range []struct {
-		name, cost string
-		after      time.Duration
-	}{{"refund", "1", 3 * time.Second}, {"as estimated", "10", 10 * time.Second}, {"debt", "20", 20 * time.Second}} {
-		inBubble(t, c.name, func(t *testing.T) {
-			base := roundTripper(func(req *http.Request) (*http.Response, error) {
-				time.Sleep(3 * time.Second)
-				return costly(c.cost).RoundTrip(req)
-			})
-			tr, err := throttle.New(base, throttle.WithLimit(
-				throttle.TokenBucket(1, time.Second, throttle.Burst(10), throttle.Cost(costing(10)), throttle.Settle(byHeader))))
-			require.NoError(t, err)
-			start := time.Now()
-			go ask(t, tr, api)
-			synctest.Wait()
-			go ask(t, tr, api)
-			synctest.Wait()
-			require.Equal(t, 1, tr.Stats().Waiting)
-			time.Sleep(c.after - time.Nanosecond)
-			synctest.Wait()
-			assert.Equal(t, 1, tr.Stats().Waiting)
-			time.Sleep(time.Nanosecond)
-			synctest.Wait()
-			assert.Zero(t, tr.Stats().Waiting)
-			assert.Equal(t, c.after, time.Since(start))
-			time.Sleep(time.Minute)
-		})
-	}
-}
-
-func TestDebtRejectsWaitersThatCannotGoInTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l, err := throttle.NewLimiter(throttle.WithLimit(throttle.TokenBucket(1, time.Second, throttle.Burst(10))))
-		require.NoError(t, err)
-		g, err := l.Acquire(t.Context(), throttle.Ask{Cost: 10})
-		require.NoError(t, err)
-		start := time.Now()
-		time.AfterFunc(time.Second, func() { assert.NoError(t, g.Settle("bucket", 16)) })
-		_, err = l.Acquire(t.Context(), throttle.Ask{Cost: 10, MaxWait: ptr(15 * time.Second)})
-		var r *throttle.Rejection
-		require.ErrorAs(t, err, &r)
-		assert.Equal(t, time.Second, time.Since(start))
-		assert.Equal(t, throttle.ReasonMaxWait, r.Reason)
-		assert.Equal(t, 15*time.Second, r.Wait)
-	})
-}
-
 func TestAGrantIsSettledOnceAndOnlyWithSense(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		settled := 0
@@ -279,29 +197,6 @@ func TestWhatNeverReachedAServerCostsNothing(t *testing.T) {
 	}
 }
 
-// Returned tokens reach waiters: they go now, and not an hour later.
-func TestWaiterGoesByTokensOfARequestThatWasNeverSent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		first := true
-		base := roundTripper(func(req *http.Request) (*http.Response, error) {
-			if first {
-				first = false
-				time.Sleep(time.Second)
-				return nil, &net.OpError{Op: "dial", Err: errors.New("refused")}
-			}
-			return costly("").RoundTrip(req)
-		})
-		tr, err := throttle.New(base, throttle.WithLimit(throttle.SlidingWindow(1, time.Hour)))
-		require.NoError(t, err)
-		go func() { _, _ = tr.RoundTrip(get(t, t.Context(), api)) }()
-		synctest.Wait()
-		start := time.Now()
-		status, _ := ask(t, tr, api)
-		assert.Equal(t, 200, status)
-		assert.Equal(t, time.Second, time.Since(start))
-	})
-}
-
 // A gate counts what is on the way: what never was must not be counted as sent.
 func TestAQuotaIsNotUsedUpByWhatNeverReachedAServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -327,50 +222,6 @@ func TestAQuotaIsNotUsedUpByWhatNeverReachedAServer(t *testing.T) {
 			_, _ = tr.RoundTrip(get(t, t.Context(), api))
 		}
 		assert.Equal(t, 10, sent)
-	})
-}
-
-func TestACostAboveTheSizeIsClampedWhereTheUserSaysSo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, limit := range []func(...throttle.LimitOption) throttle.Limit{
-			func(o ...throttle.LimitOption) throttle.Limit { return throttle.TokenBucket(10, time.Minute, o...) },
-			func(o ...throttle.LimitOption) throttle.Limit { return throttle.SlidingWindow(10, time.Minute, o...) },
-			func(o ...throttle.LimitOption) throttle.Limit { return throttle.FixedWindow(10, time.Minute, o...) },
-		} {
-			strict, err := throttle.New(costly("15"), throttle.WithLimit(limit(throttle.Cost(costing(11)))))
-			require.NoError(t, err)
-			_, r := ask(t, strict, api)
-			require.NotNil(t, r)
-			assert.Equal(t, throttle.ReasonCost, r.Reason)
-			tr, err := throttle.New(costly("15"), throttle.WithLimit(
-				limit(throttle.Name("x"), throttle.Cost(costing(1_000_000)), throttle.ClampCost(), throttle.Settle(byHeader))))
-			require.NoError(t, err)
-			_, r = ask(t, tr, api)
-			require.Nil(t, r)
-			assert.Equal(t, -5.0, left(t, tr.Limiter(), "x"))
-		}
-	})
-}
-
-// Waiters are clamped again when the limit becomes smaller, and go.
-func TestWaiterIsClampedToALimitThatShrinks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l, err := throttle.NewLimiter(throttle.WithLimit(
-			throttle.TokenBucket(1, time.Second, throttle.Burst(10), throttle.Initial(0), throttle.ClampCost())))
-		require.NoError(t, err)
-		start := time.Now()
-		took := make(chan time.Duration, 3)
-		for range 3 {
-			go func() {
-				assert.NoError(t, l.Wait(t.Context(), throttle.Ask{Cost: 1000}))
-				took <- time.Since(start)
-			}()
-			synctest.Wait()
-		}
-		require.NoError(t, l.SetBurst("bucket", 4))
-		for i := range 3 {
-			assert.Equal(t, time.Duration(4*(i+1))*time.Second, <-took)
-		}
 	})
 }
 
