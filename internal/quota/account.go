@@ -28,7 +28,8 @@ const (
 	stopsByRefusal // the server has refused a request
 )
 
-// An Account is one host and one set of request keys, such as a credential. All its gates share a hold, a rate and a record; what the server counts together is a [quota].
+// An Account is one host and one set of request keys, such as a credential. All its gates share a hold, a rate and a record; what the server
+// counts together is a [quota].
 type Account struct {
 	Key     Key    // of its requests, without what is of single ones
 	Example string // one of its requests, for people, once the server has been seen to count some separately; "": not yet

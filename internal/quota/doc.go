@@ -47,11 +47,11 @@
 //
 // # Who reads what
 //
-// The record counts always, and is read when a refusal comes: for the rate of before. What is not known
-// is no rate. Departures order the responses for the window and the flow. The window's end moves by its lateness, and the retry waits for
-// it. What refusals have shown says whether as many are refused at any rate: then [Gate.Judge] says so, and no refusal lowers a rate, here or in
-// any limit. Where a limit of the client learns a rate, the account learns none: the limit learns from the wait, and the account keeps it. But of parts that are counted separately there is no common rate, so their accounts
-// decide. Nothing else has a memory of what was accepted or refused.
+// The record counts always, and is read when a refusal comes: for the rate of before. What is not known is no rate. Departures order the
+// responses for the window and the flow. The window's end moves by its lateness, and the retry waits for it. What refusals have shown says
+// whether as many are refused at any rate: then [Gate.Judge] says so, and no refusal lowers a rate, here or in any limit. Where a limit of
+// the client learns a rate, the account learns none: the limit learns from the wait, and the account keeps it. But of parts that are counted
+// separately there is no common rate, so their accounts decide. Nothing else has a memory of what was accepted or refused.
 package quota
 
 import "time"

@@ -217,7 +217,7 @@ func (a *Account) learnedNumber(due, now meter.Instant, waited bool, rested int6
 		a.rate, a.first = nil, first{}
 	case a.rate == nil && due >= a.Until(): // one that asks whether a hold concerns it does not count
 		s := a.start()
-		a.rate = aimd.Late(due, &s, a.dice.Uint64())
+		a.rate = aimd.Begin(due, &s, a.dice.Uint64())
 	}
 	if a.rate == nil {
 		a.sent++

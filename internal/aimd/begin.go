@@ -8,7 +8,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/server"
 )
 
-const lateFew = 4.0 // per second, where it is not known which rate was accepted
+const leastBegun = 4.0 // per second, where no rate is known
 
 // A Start is what is known of an account whose rate begins to be learned because a request was refused.
 type Start struct {
@@ -26,14 +26,14 @@ type Start struct {
 // Rate returns the rate to begin with, and whether that was accepted.
 func (s *Start) Rate(now instant) (rate float64, known bool) {
 	if s.Given.N == 0 || s.Sent-s.Given.From < second {
-		return max(lateFew, s.Given.Rate(now)), false
+		return max(leastBegun, s.Given.Rate(now)), false
 	}
 	return s.Given.Rate(s.Sent), true
 }
 
-// Late returns the meter of an account that has sent requests without one, until one was refused. The next one is sent now. The rate is that
+// Begin returns the meter of an account that has sent requests without one, until one was refused. The next one is sent now. The rate is that
 // which was accepted lately. What was accepted in less than a second is a burst, and no rate, so there it begins low.
-func Late(now instant, s *Start, seed uint64) *Meter {
+func Begin(now instant, s *Start, seed uint64) *Meter {
 	rate, _ := s.Rate(now)
 	m := New(now, Config{Initial: rate}, seed)
 	m.Number(s.Number)
