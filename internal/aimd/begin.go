@@ -69,10 +69,7 @@ func (m *Meter) Idle(now instant, unused bool) bool {
 }
 
 // Number has requests numbered from the one after that of a number, unless they are already.
-func (m *Meter) Number(n int64) {
-	m.bucket.Number(n)
-	m.control.seq = uint64(m.bucket.LastTake())
-}
+func (m *Meter) Number(n int64) { m.numbered, m.control.seq = true, max(m.control.seq, uint64(n)) }
 
 // Sent counts a request that was sent before there was a meter.
 func (m *Meter) Sent() { m.control.inFlight++ }

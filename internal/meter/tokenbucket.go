@@ -141,9 +141,6 @@ func (b *TokenBucket) Interval() int64 { return int64((b.per + b.n/2) / b.n) }
 // LastTake returns the number of the last take or change: takes are numbered in order.
 func (b *TokenBucket) LastTake() int64 { return b.seq }
 
-// Number has takes numbered from the one after n, unless they are already.
-func (b *TokenBucket) Number(n int64) { b.seq = max(b.seq, n) }
-
 // AsOf returns the instant up to which the bucket has been filled.
 func (b *TokenBucket) AsOf() Instant { return b.last }
 

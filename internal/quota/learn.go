@@ -71,7 +71,7 @@ func (a *Account) learn(g *Gate, rep *Report, now meter.Instant) {
 	case server.IsNone:
 		m.Relearn(now)
 	}
-	number := max(1, rep.Number) // of one that was sent before there was an account it is less
+	number := max(0, rep.Number) // of one that was sent before there was an account it is less
 	if after {
 		m.Belied(now, number, rep.Sent, 1, time.Duration(wait))
 	} else {
@@ -104,7 +104,7 @@ func (a *Account) few(now meter.Instant) int64 {
 // start returns what is known of an account of which a request was refused.
 func (a *Account) start() (s aimd.Start) {
 	f := &a.first
-	s = aimd.Start{Sent: f.sent, Wait: f.wait, Held: f.held, Bare: f.bare, Given: a.lately.Over(rateOver), Number: max(1, a.sent), Backoff: a.backoff}
+	s = aimd.Start{Sent: f.sent, Wait: f.wait, Held: f.held, Bare: f.bare, Given: a.lately.Over(rateOver), Number: a.sent, Backoff: a.backoff}
 	if a.own.trusted() {
 		s.Own = a.even.most
 	}
