@@ -36,8 +36,8 @@ func (s *Start) Rate(now instant) (rate float64, known bool) {
 func Begin(now instant, s *Start, seed uint64) *Meter {
 	rate, _ := s.Rate(now)
 	m := New(now, Config{Initial: rate}, seed)
-	m.Number(s.Number)
 	c := &m.control
+	m.numbered, c.seq = true, uint64(s.Number)
 	c.manner, c.own, c.off.inFlight = begun, s.Own, true // nothing but refusals counts
 	c.inFlight, c.backoff = int(s.InFlight), s.Backoff
 	c.cutSeq, c.rowFrom, c.row = c.seq, c.seq, rowOfDead-1 // if the next request is refused, too, the server is closed
@@ -69,7 +69,7 @@ func (m *Meter) Idle(now instant, unused bool) bool {
 }
 
 // Number has requests numbered from the one after that of a number, unless they are already.
-func (m *Meter) Number(n int64) { m.numbered, m.control.seq = true, max(m.control.seq, uint64(n)) }
+func (m *Meter) Number(n int64) { m.control.seq = max(m.control.seq, uint64(n)) }
 
 // Sent counts a request that was sent before there was a meter.
 func (m *Meter) Sent() { m.control.inFlight++ }

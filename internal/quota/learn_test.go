@@ -241,3 +241,19 @@ func TestAGateThatLeavesTakesItsProbe(t *testing.T) {
 	require.Less(t, a.rate.Ready(now, 0, 1), now+10*second)
 	require.Zero(t, a.rate.InFlight())
 }
+
+// Units, counts and chance count by the numbers of requests, so a rate that is learned numbers them without gaps, whatever its burst.
+func TestRequestsAreNumberedWithoutGaps(t *testing.T) {
+	a, g, _ := newFamilies()
+	turnsAway(t, g, 0, 0, NotBare)
+	now := a.Until()
+	for i := range int64(2000) {
+		now = g.Ready(now, 0, 1)
+		require.Equal(t, 2+i, g.Take(now, now, 1, true))
+		answer(g, 2+i, now, now+milli, true)
+		now += milli
+	}
+	require.NotNil(t, a.rate)
+	require.Greater(t, a.rate.PerSecond(now), 100.0, "its burst has changed")
+	require.Equal(t, int64(2001), a.sent)
+}
