@@ -55,7 +55,7 @@ func TestControllerIsWorseWithoutAnyOfItsRules(t *testing.T) {
 		{"toll", "token bucket, Retry-After", ablation{toll: true}, less(5)},
 		{"quota", "60 per 60 s, all counted, 600 s", ablation{quota: true}, less(10)},
 		{"dear", "300 per 10 s, bare 429", ablation{dear: true}, refused(3)},
-		{"dear", "all counted: 500 per 10 s, from twice", ablation{dear: true}, refused(1.5)},
+		{"dear", "all counted: 500 per 10 s, from twice", ablation{dear: true}, refused(1.6)},
 		{"error share", "nginx, 503 above burst 20", ablation{errors: true}, refused(50)},
 		{"errors that stay are not load", "15 % random 503 at half load", ablation{verify: true}, less(30)},
 		{"silence", "outage 60 to 90 s, fast 503", ablation{silence: true}, less(20)},

@@ -47,6 +47,8 @@ type controller struct {
 	inFlight       int
 	rowFrom        uint64  // requests up to that say nothing of a silence
 	rowSeq         uint64  // of the first request of the row: a success of an earlier one does not end it
+	shutSeq        uint64  // of the last request before the first failure of the row came,
+	shut           float64 // and refusals of later ones
 	cost           float64 // mean of a request
 	used           meter.MeanRate
 
@@ -95,12 +97,13 @@ const (
 type manner struct {
 	finds float64 // requests in which a rate doubles that is not known, or a second
 	gap   int64   // the longest between probes of a server that is down
+	shut  float64 // refusals after the first of a row, of all requests sent since: the server is closed
 	asked float64 // how much a refusal that asks for a wait counts in a row: a wait that is too short each time shows that the server is closed
 }
 
 var (
-	chosen = manner{10, 9 * second / 4, 1} // of a limit that the user has chosen to be learned
-	begun  = manner{4, second, 0}          // and of one that a refusal has begun: the client obeys what it is asked for
+	chosen = manner{10, 9 * second / 4, rowOfDead, 1} // of a limit that the user has chosen to be learned
+	begun  = manner{4, second, 3, 0}                  // and of one that a refusal has begun: the client obeys what it is asked for
 )
 
 // A ticket identifies a request when its response arrives.
@@ -267,7 +270,10 @@ func (c *controller) failed(now instant, t ticket, o Outcome, retryAfter int64) 
 	}
 	if news || retryAfter <= 0 && t.seq > c.rowFrom {
 		if c.row == 0 {
-			c.rowSeq = t.seq
+			c.rowSeq, c.shutSeq, c.shut = t.seq, c.seq, 0
+		}
+		if o == Throttled && t.seq > c.shutSeq {
+			c.shut++
 		}
 		if retryAfter <= 0 {
 			c.row += o.weight()

@@ -428,16 +428,26 @@ func TestASilenceBeginsAfterARowOfFailures(t *testing.T) {
 	assert.False(t, c.dead(second-1, Throttled))
 }
 
-func TestAServerIsClosedThatHasRefusedAllSinceTheCut(t *testing.T) {
+func TestAServerIsClosedThatRefusesAllAfterTheFirstOfARow(t *testing.T) {
 	c := newController(Config{}, 0, 1)
-	last := ticket{seq: rowOfClosed}
-	c.heard, c.refused = rowOfClosed, rowOfClosed
-	assert.True(t, c.closed(last))
-	assert.False(t, c.closed(ticket{seq: rowOfClosed + 1}), "one before it may still be accepted")
-	c.heard++
-	assert.False(t, c.closed(last), "one was accepted")
-	c.heard, c.refused = rowOfClosed-1, rowOfClosed-1
-	assert.False(t, c.closed(last))
+	c.manner = begun
+	at := instant(0)
+	sends := func() ticket { at += second; return c.send(at, 1) }
+	fails := func(t ticket) bool { c.result(at, t, Throttled, 0, 0); return c.silence.on }
+	c.result(at, sends(), OK, 0, 0)
+	first, early := sends(), sends()
+	require.False(t, fails(first))
+	require.False(t, fails(early), "it was sent before that was known")
+	open := sends()
+	for range int(begun.shut) {
+		require.False(t, fails(sends()), "one before it may still be accepted")
+	}
+	c.result(at, open, OK, 0, 0)
+	require.False(t, fails(sends()), "a row begins")
+	for range int(begun.shut) - 1 {
+		require.False(t, fails(sends()))
+	}
+	require.True(t, fails(sends()))
 }
 
 // Refusals come sooner than the responses to requests that were accepted before. Those are no news.

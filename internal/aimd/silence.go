@@ -21,11 +21,10 @@ type silence struct {
 }
 
 const (
-	rowOfDead   = 10 // failures in a row, beyond twice the usual ones, after which only probes are sent
-	rowIfDear   = 2  // and where each touch of the limit is dear
-	rowOfClosed = 3  // refusals, after a cut
-	relapse     = 8  // successes since a silence: the next one is not the rest of it
-	firstGap    = 2 * second / 5
+	rowOfDead = 10 // failures in a row, beyond twice the usual ones, after which only probes are sent
+	rowIfDear = 2  // and where each touch of the limit is dear
+	relapse   = 8  // successes since a silence: the next one is not the rest of it
+	firstGap  = 2 * second / 5
 )
 
 // dead reports whether the row of failures is long enough for a silence.
@@ -38,9 +37,9 @@ func (c *controller) dead(now instant, o Outcome) bool {
 	return c.row >= rowOfDead+usual || c.row >= rowIfDear && o == Throttled && c.dear(now)
 }
 
-// closed reports whether the server has refused each request since the last cut, up to one, and more than a few.
+// closed reports whether the server has refused each request, up to one, that was sent since the first failure of a row came.
 func (c *controller) closed(t ticket) bool {
-	return c.refused >= rowOfClosed && c.refused == c.heard && float64(t.seq-c.cutSeq) <= c.heard && !c.off.silence
+	return c.shut >= c.manner.shut && float64(t.seq-c.shutSeq) <= c.shut && !c.off.silence
 }
 
 // probed reports whether a request is the probe of a silence.
