@@ -106,7 +106,7 @@ func (b *body) end(whole bool) {
 		defer b.finish()
 	}
 	lapses := release != nil && !release() // at this time, and leaves what is to be said to the next call
-	defer func() { // also if a hook panics
+	defer func() {                         // also if a hook panics
 		b.settle(whole && first)
 		if !lapses {
 			b.done.Store(true)

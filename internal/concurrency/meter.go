@@ -98,7 +98,7 @@ func ticketOf(charged int64) ticket {
 func (m *Meter) Tries(charged int64) bool {
 	c, t := &m.control, ticketOf(charged)
 	used := c.mode == starting || float64(t.inFlight) >= usedEnough*c.cruise()
-	return c.refusals.tries(t) || used && float64(t.inFlight) > c.flying+0.5
+	return t.inFlight > 1 && (c.refusals.tries(t) || used && float64(t.inFlight) > c.flying+0.5)
 }
 
 // Tests reports whether there is a trial, which needs all failures that the number may cause.
