@@ -13,7 +13,7 @@ const sameCount = 16 // a part of a count, or of a time, that makes no differenc
 
 // begins takes how many tokens were accepted from the last silence to one that begins.
 func (w *closures) begins(n float64) {
-	if math.Abs(n-w.n) > w.n/sameCount { // it is closed for another reason
+	if n == 0 || math.Abs(n-w.n) > w.n/sameCount { // it is closed for another reason
 		w.shut, w.open = 0, 0
 	}
 	w.n = n
