@@ -204,16 +204,19 @@ func outcomeOfError(ctx context.Context, err error) Outcome {
 // reads reports whether a response to a request that was granted then is to be read, because it may have hints or come from an inner
 // Transport.
 func (t *Transport) reads(c *call, resp *http.Response, granted meter.Instant) bool {
+	failed := resp != nil && resp.StatusCode >= 400
 	switch {
 	case resp == nil:
 		return false
-	case mayBeLocal(c.req, resp), resp.StatusCode >= 400: // always
+	case mayBeLocal(c.req, resp):
 		return true
-	case t.noHints:
+	case t.noHints && !failed:
 		return false
+	case !t.noHints && failed && meaningOf(resp.StatusCode).bare != quota.NotBare:
+		return true
 	}
 	host := c.host()
-	if !t.sampler.Reads(host, granted, len(resp.Header)) && !t.readsAll || len(resp.Header) == 0 {
+	if !failed && (!t.sampler.Reads(host, granted, len(resp.Header)) && !t.readsAll || len(resp.Header) == 0) {
 		return false
 	}
 	return !t.hints.Silent(host, resp.StatusCode, resp.Header)
