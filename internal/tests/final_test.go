@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -429,10 +430,9 @@ func TestABodyThatIsNotReadSaysNothing(t *testing.T) {
 // The refusal counts before its own slot is free, so no request that waits for that is sent without effect.
 func TestAFinalRefusalReachesWhatWaitsForItsSlot(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
-		sent := 0
+		var sent atomic.Int64
 		tr, err := throttle.New(serverFunc(func(*http.Request) *http.Response {
-			sent++
-			time.Sleep(time.Duration(sent) * time.Second)
+			time.Sleep(time.Duration(sent.Add(1)) * time.Second)
 			resp := says(429, "X-Should-Retry", "false", "Content-Type", "application/json")
 			resp.Body = io.NopCloser(strings.NewReader("{}"))
 			return resp
@@ -444,6 +444,6 @@ func TestAFinalRefusalReachesWhatWaitsForItsSlot(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		wg.Wait()
-		assert.Equal(t, 2, sent)
+		assert.EqualValues(t, 2, sent.Load())
 	})
 }
