@@ -15,7 +15,6 @@ type Meter struct {
 	rate      float64 // of bucket
 	freed     instant // refusals before that are those of the first one
 	bare      Suspicion
-	numbered  bool    // an account numbers the requests, which costs one each: the bucket numbers changes of its burst, too
 	begins    bool    // no request has been sent since a pause or a silence
 	explained bool    // the server has reported what is left, which explains the refusals before
 	trial     bool    // the bucket has the burst of a trial, until the next response
@@ -49,14 +48,7 @@ func (m *Meter) follow(now instant) {
 	m.bucket.Retune(now, meter.Rate{N: perMega(r), Per: time.Duration(per)})
 	if burst := int64(min(m.control.burst(), maxRate)); burst != m.bucket.Burst() {
 		m.bucket.Resize(now, burst)
-		m.alike()
-	}
-}
-
-// alike has the bucket and the controller number requests alike, unless an account numbers them.
-func (m *Meter) alike() {
-	if !m.numbered {
-		m.control.seq = uint64(m.bucket.LastTake())
+		m.control.seq = uint64(m.bucket.LastTake()) // both number requests alike
 	}
 }
 
@@ -225,7 +217,7 @@ func (m *Meter) Trial(now instant) {
 	m.bucket.Resize(now, n)
 	m.bucket.Fill()
 	m.trial = true
-	m.alike()
+	c.seq = uint64(m.bucket.LastTake()) // both number requests alike
 	c.rowFrom = c.seq + server.Together
 }
 
@@ -258,7 +250,7 @@ func (m *Meter) Relearn(now instant) {
 
 // GiveBack undoes the Take of a request that was never sent.
 func (m *Meter) GiveBack(charged int64, now instant, cost int64) {
-	m.bucket.GiveBack(charged+m.bucket.LastTake()-int64(m.control.seq), now, cost)
+	m.bucket.GiveBack(charged, now, cost)
 	m.Answered(now, charged, now, cost, Ignore, 0)
 }
 
@@ -269,7 +261,7 @@ func (m *Meter) Refund(charged int64, now instant, cost int64) {
 
 func (m *Meter) Settle(charged int64, now instant, paid, cost int64) {
 	m.bucket.Correct(charged, now, paid, cost, int64(min(meter.SettleOver*m.rate, maxRate)))
-	m.alike()
+	m.control.seq = uint64(m.bucket.LastTake()) // both number requests alike
 	m.control.settled(now, float64(cost-paid))
 }
 

@@ -28,13 +28,14 @@ func TestARefusalByChanceHoldsOnlyForTheWaitThatItAsksFor(t *testing.T) {
 	_, now := refusedEach(g, Own{}, 0, 10, 4)
 	rep, now := refusedEach(g, Own{}, now, 5, 11)
 	require.Equal(t, Refused, rep.Kind)
+	require.Positive(t, a.pace.rate)
 	held := a.Held()
 	rep, now = refusedEach(g, Own{}, now, 5, 1)
 	require.Equal(t, server.IsTried, rep.Chance)
 	assert.Equal(t, Refused, rep.Kind, "it is not known yet")
 	require.Equal(t, held, a.Held(), "nothing holds the trial")
 	sends(t, g, now, server.Together)
-	require.Equal(t, a.rate == nil, g.Payable(now+1, 1), "one by one again, if a rate is known")
+	require.False(t, g.Payable(now+1, 1), "one by one again")
 	for i := range int64(server.Together) {
 		ends(g, now, now+i, true)
 	}
@@ -43,10 +44,7 @@ func TestARefusalByChanceHoldsOnlyForTheWaitThatItAsksFor(t *testing.T) {
 		rep, now = refusedEach(g, Own{}, now, 5, 1)
 	}
 	require.Equal(t, ByChance, rep.Kind)
-	if a.rate != nil {
-		ceiling, _, _ := a.rate.Bounds(now)
-		assert.Zero(t, ceiling, "what refusals have taught is wrong")
-	}
+	assert.Zero(t, a.pace.rate, "what refusals have taught is wrong")
 	now = max(now, a.Until())
 	rep, now = refusedEach(g, Own{}, now, 10, 2)
 	require.Equal(t, ByChance, rep.Kind)
@@ -96,7 +94,7 @@ func TestALearnedRateIsNotTestedByRefusalsThatAskForAWait(t *testing.T) {
 		g.apply(rep, now)
 		assert.Equal(t, server.NoFinding, rep.Chance)
 	}
-	assert.Nil(t, g.Account.shown)
+	assert.Nil(t, g.Account.row.closures)
 }
 
 // Refusals that ask for a wait show that others were not by chance, too.
