@@ -122,4 +122,7 @@ func TestARefusalWithMoreInFlightThanUsualSaysNothingOfARate(t *testing.T) {
 	}
 	m.control.mode = starting
 	assert.True(t, m.Tries(500<<flyingBits|20), "each doubling is more than usual")
+	m.control.flying = 0.4
+	assert.False(t, m.Tries(500<<flyingBits|1), "no number is less than that of one that was alone")
+	assert.True(t, m.Tries(500<<flyingBits|2))
 }

@@ -94,7 +94,7 @@ func ticketOf(charged int64) ticket {
 }
 
 // Tries reports whether a request was one of those by which a higher number is tried, or had more in flight with it than usual. A
-// refusal of it says nothing of a rate, by which a server refuses whatever the number.
+// refusal of it says nothing of a rate, by which a server refuses whatever the number. One that was alone says nothing of a number.
 func (m *Meter) Tries(charged int64) bool {
 	c, t := &m.control, ticketOf(charged)
 	used := c.mode == starting || float64(t.inFlight) >= usedEnough*c.cruise()
