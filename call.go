@@ -17,7 +17,7 @@ type call struct {
 	at stage
 }
 
-// A stage is where a request is when its RoundTrip returns or panics: it says who ends its flight.
+// A stage is where a request is when its RoundTrip returns or panics. Who ends its flight depends on it.
 type stage uint8
 
 const (

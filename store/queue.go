@@ -71,8 +71,8 @@ type hasQueue interface {
 func (c *Call) queues() bool { return c.Queue && c.Kind != Calendar && c.Kind != Slots }
 
 // enter has an ask wait behind others. All parts have the place of the one that has waited longest. An ask comes again at the turn of the part
-// whose turn comes last. If that is too late, it has no place. Asks for a budget do not wait for one that others delay for twice as long. A place is kept for a second after the turn,
-// and no longer than the request can use tokens.
+// whose turn comes last. If that is too late, it has no place. Asks for a budget do not wait for one that others delay for twice as long. A
+// place is kept for a second after the turn, and no longer than the request can use tokens.
 func enter(calls []Call, states []state, leased []LeasedPart, now int64) {
 	place, after := int64(0), now
 	for i := range calls {

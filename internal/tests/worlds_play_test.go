@@ -190,7 +190,7 @@ func (p *player) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// call is a caller, who sends the request of an act.
+// call sends the request of an act, as a caller does.
 func (p *player) call(ctx context.Context, id int) {
 	a, end := p.w.acts[id], sight{id: id}
 	defer func() {

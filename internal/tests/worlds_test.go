@@ -233,7 +233,7 @@ func (w world) play(t *testing.T) (err error) {
 	return err
 }
 
-// smallest leaves out each act and each limit without which the world still fails.
+// smallest leaves out each act without which the world still fails.
 func (w world) smallest(t *testing.T, err error) (world, error) {
 	try := func(smaller world) bool {
 		other := smaller.play(t)
