@@ -62,7 +62,7 @@ func (c *controller) touched(now instant, retryAfter int64, afterPause bool) {
 	short := retryAfter < dearPause
 	if (row || quick && !short || c.dear(now)) && !c.off.quota {
 		// A quota was spent too fast. The server gives more than it gave over work and pause, and less than was asked for.
-		r := Halfway(min(c.current, max(c.worked/(active+p), c.sustained(now, retryAfter))), c.current)
+		r := halfway(min(c.current, max(c.worked/(active+p), c.sustained(now, retryAfter))), c.current)
 		c.cut(now, CauseThrottled, max(r, beta*min(c.current, c.worked/max(active, p))), r)
 		c.tollOf(2.5 * p)
 		if !short {
@@ -77,9 +77,9 @@ func (c *controller) touched(now instant, retryAfter int64, afterPause bool) {
 	case quick, start && short:
 		r = max(c.gave(p, active), min(c.current, c.sustained(now, retryAfter)))
 	case again: // a bucket that was full gave more lately than it fills, and while the rate grew, it gave less before
-		r = Halfway(min(c.current, max(c.worked/active, leastLately*c.current)), r)
+		r = halfway(min(c.current, max(c.worked/active, leastLately*c.current)), r)
 	case start && p > active:
-		r = Halfway(min(c.current, c.worked/active), r)
+		r = halfway(min(c.current, c.worked/active), r)
 	}
 	c.cut(now, CauseThrottled, r, 0.99*r)
 	if again || start && short {
@@ -102,9 +102,9 @@ func (c *controller) lately(now instant) float64 {
 	return min(c.current, max(leastLately*c.current, c.accepted.Of(now, latelyOver)))
 }
 
-// Halfway returns the geometric mean of a rate that was given and one that was refused. A window gives the former, and a bucket, which
+// halfway returns the geometric mean of a rate that was given and one that was refused. A window gives the former, and a bucket, which
 // fills during the pause, nearly the latter: the mean errs by the same factor for both.
-func Halfway(given, refused float64) float64 { return math.Sqrt(given * refused) }
+func halfway(given, refused float64) float64 { return math.Sqrt(given * refused) }
 
 // sustained returns the rate that the server gave in the last cycles of work and pause, together with the pause that begins now. A
 // single cycle may be short, or begin where most of a window was used up. What was sustained bounds how far a cut goes.
