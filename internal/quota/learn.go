@@ -213,7 +213,7 @@ func (a *Account) number(due, now meter.Instant, waited bool, rested int64) {
 //go:noinline
 func (a *Account) learnedNumber(due, now meter.Instant, waited bool, rested int64) {
 	switch {
-	case a.rate != nil && a.rate.Idle(now, a.unused(due, rested)):
+	case a.rate != nil && !waited && a.rate.Idle(now, a.unused(due, rested)):
 		a.rate, a.first = nil, first{}
 	case a.rate == nil && due >= a.Until(): // one that asks whether a hold concerns it does not count
 		s := a.start()
