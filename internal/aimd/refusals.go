@@ -74,6 +74,8 @@ func (c *controller) touched(now instant, retryAfter int64, afterPause bool) {
 	}
 	r, start := c.lately(now), c.ceiling == 0
 	switch {
+	case start && quick:
+		r = halfway(min(c.current, c.sustained(now, retryAfter)), c.current)
 	case quick, start && short:
 		r = max(c.gave(p, active), min(c.current, c.sustained(now, retryAfter)))
 	case again: // a bucket that was full gave more lately than it fills, and while the rate grew, it gave less before
