@@ -55,6 +55,7 @@ func Begin(now instant, s *Start, seed uint64) *Meter {
 	if s.Wait > 0 {
 		c.cycled(now)
 		c.pause(now-s.Wait, s.Wait)
+		c.heldUntil = now + min(s.Wait, second)
 	}
 	m.begins = true
 	return m
