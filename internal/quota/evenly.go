@@ -7,17 +7,18 @@ const (
 	evenFor    = 600 * second // for which requests of a client with limits of its own are sent evenly after a refusal
 	evenStrict = 30 * second  // for which none of them are sent together
 	evenSlack  = 2            // of them may be later
-	evenDoubt  = 20           // of them: if a second one is refused, more are than one in as many
+	evenDoubt  = 20           // the rate is doubted if more than one in as many that could be sent is lost by refusals
 )
 
 // Evenly is how a client with limits of its own sends requests after a refusal. It is right about the rate more often than about how many
 // requests may come together. So they are sent no faster than the fastest of its limits allows in the mean: for half a minute one by one, and
-// for ten minutes at most three together. Only if two of twenty of these are refused, a rate is learned besides.
+// for ten minutes at most three together. Only if refusals cost more than a twentieth of what could be sent, a rate is learned besides: two of
+// twenty are refused, or more, with the waits that they ask for.
 type evenly struct {
 	next  meter.Instant // no request is sent before
 	since meter.Instant // from then on they are sent so
 	until meter.Instant
-	doubt int8    // so many more of them are sent before a refusal of one is the first again
+	doubt int64   // so many more of them are sent before a refusal of one is the first again
 	most  float64 // the rate of the fastest of the limits; 0: there was none
 }
 
@@ -27,15 +28,15 @@ func (e *evenly) cover(o *Own) { e.most = max(e.most, o.Fastest, evenLeast) }
 // includes reports whether a request that was sent then was sent so.
 func (e *evenly) includes(sent meter.Instant) bool { return e.since <= sent && sent < e.until }
 
-// refused takes a refusal of a request that was sent then, after which requests are sent so. It reports whether the rate of the limits is
-// too high.
-func (e *evenly) refused(sent, now, last meter.Instant) (wrong bool) {
+// refused takes a refusal of a request that was sent then, with a wait until an instant, after which requests are sent so. It reports
+// whether the rate of the limits is too high.
+func (e *evenly) refused(sent, now, until, last meter.Instant) (wrong bool) {
 	even := e.includes(sent)
 	wrong = even && e.doubt > 0
 	if e.doubt = 0; even {
-		e.doubt = evenDoubt
+		e.doubt = evenDoubt * (1 + max(0, until-now)/e.gap())
 	}
-	e.begin(now, last)
+	e.begin(max(now, until), last)
 	return wrong
 }
 

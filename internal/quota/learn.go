@@ -46,7 +46,7 @@ func (a *Account) learn(g *Gate, rep *Report, now meter.Instant) {
 	}
 	wait := a.backoff.Asked(int64(rep.Wait))
 	if o == aimd.Throttled && a.own.trusted() {
-		if wrong := a.even.refused(rep.Sent, max(now, a.Until()), a.backoff.Last()); a.rate == nil && !wrong {
+		if wrong := a.even.refused(rep.Sent, now, a.Until(), a.backoff.Last()); a.rate == nil && !wrong {
 			return
 		}
 	}

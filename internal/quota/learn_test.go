@@ -138,6 +138,25 @@ func TestAClientWithLimitsIsTrustedUntilRequestsAreRefusedThatWereSentEvenly(t *
 	require.Greater(t, a.Until(), now+100*milli)
 }
 
+// A wait costs what could have been sent in it.
+func TestAClientWithLimitsIsTrustedUntilWaitsTakeMoreThanATwentiethOfTheTime(t *testing.T) {
+	a, g, _ := newFamilies()
+	a.cover(&Own{Rate: 10, Fastest: 50})
+	turnsAway(t, g, second, 0, NotBare)
+	for _, requests := range []int64{evenDoubt * (1 + 55), evenDoubt*(1+50) - 1} { // a hold is up to a tenth longer, at random
+		require.False(t, a.first.known)
+		now := turnsAway(t, g, a.even.next, second, NotBare)
+		require.False(t, a.first.known)
+		for range requests {
+			now = g.Ready(now, 0, 1)
+			answer(g, g.Take(now, now, 1, true), now, now, true)
+		}
+		a.even.since, a.even.until = 0, meter.AddInstant(now, evenFor) // as if it had not taken so long
+		turnsAway(t, g, g.Ready(now, 0, 1), second, NotBare)
+	}
+	require.True(t, a.first.known)
+}
+
 // For ten minutes after each refusal, of which the first half minute is strict.
 func TestRequestsOfAKnownLimitLeaveEvenlyAfterEachRefusal(t *testing.T) {
 	e := evenly{most: 50}
