@@ -139,22 +139,18 @@ func TestAClientWithLimitsIsTrustedUntilRequestsAreRefusedThatWereSentEvenly(t *
 }
 
 // A wait costs what could have been sent in it.
-func TestAClientWithLimitsIsTrustedUntilWaitsTakeMoreThanATwentiethOfTheTime(t *testing.T) {
-	a, g, _ := newFamilies()
-	a.cover(&Own{Rate: 10, Fastest: 50})
-	turnsAway(t, g, second, 0, NotBare)
-	for _, requests := range []int64{evenDoubt * (1 + 55), evenDoubt*(1+50) - 1} { // a hold is up to a tenth longer, at random
-		require.False(t, a.first.known)
-		now := turnsAway(t, g, a.even.next, second, NotBare)
-		require.False(t, a.first.known)
-		for range requests {
-			now = g.Ready(now, 0, 1)
-			answer(g, g.Take(now, now, 1, true), now, now, true)
+func TestAWaitMakesARefusalOfARequestThatWasSentEvenlyCountForLonger(t *testing.T) {
+	for wait, requests := range map[int64]int64{0: evenDoubt, 19 * milli: evenDoubt, 20 * milli: 2 * evenDoubt, second: 51 * evenDoubt} {
+		for more, wrong := range map[int64]bool{-1: true, 0: false} {
+			e := evenly{most: 50}
+			require.False(t, e.refused(second, second, 0, 0), "it was not sent evenly")
+			require.False(t, e.refused(2*second, 2*second, 2*second+wait, 0), "one may be by chance")
+			for i := range requests + more {
+				e.take(3*second + i*20*milli)
+			}
+			require.Equal(t, wrong, e.refused(100*second, 100*second, 101*second, 0), "%d requests after a wait of %d", requests+more, wait)
 		}
-		a.even.since, a.even.until = 0, meter.AddInstant(now, evenFor) // as if it had not taken so long
-		turnsAway(t, g, g.Ready(now, 0, 1), second, NotBare)
 	}
-	require.True(t, a.first.known)
 }
 
 // For ten minutes after each refusal, of which the first half minute is strict.
