@@ -48,6 +48,7 @@ func Begin(now instant, s *Start, seed uint64) *Meter {
 		c.worked, c.given = s.Given.N, s.Given.N
 		c.accepted = meter.MeanRate{Value: rate, At: now}
 		m.bare.Given = true
+		c.heldUntil = now + min(s.Wait, second) // what a burst has shown is tried before more is
 	}
 	if s.Bare {
 		c.failures.Blame(now)
@@ -55,7 +56,6 @@ func Begin(now instant, s *Start, seed uint64) *Meter {
 	if s.Wait > 0 {
 		c.cycled(now)
 		c.pause(now-s.Wait, s.Wait)
-		c.heldUntil = now + min(s.Wait, second)
 	}
 	m.begins = true
 	return m

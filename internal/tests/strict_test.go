@@ -129,7 +129,7 @@ func TestAPaceSuitsServersThatEstimate(t *testing.T) {
 	atEach(t, estimated, []int64{20, 60}, func(t *testing.T, s *strictServer, n int64, per time.Duration) {
 		share, refused := s.saturated(t, throttle.Pace(95*n, 100*per))
 		require.GreaterOrEqual(t, share, 0.90)
-		require.LessOrEqual(t, refused, 0.025)
+		require.LessOrEqual(t, refused, 0.03)
 	})
 	atEach(t, estimated, []int64{5, 10}, func(t *testing.T, s *strictServer, n int64, per time.Duration) {
 		share, refused := s.saturated(t, throttle.Pace(n-1, per))
