@@ -8,7 +8,10 @@ import (
 	"github.com/httpthrottle/throttle/internal/server"
 )
 
-const leastBegun = 4.0 // per second, where no rate is known
+const (
+	leastBegun = 4.0 // per second, where no rate is known
+	soonest    = 0.4 // seconds in which such a rate doubles after a refusal that may be by chance
+)
 
 // A Start is what is known of an account whose rate begins to be learned because a request was refused.
 type Start struct {
@@ -20,11 +23,16 @@ type Start struct {
 	Held     int64 // how long requests were held because of it
 	Backoff  server.Backoff
 	Bare     bool    // it did not mention a limit
+	Lone     bool    // no other one was refused with it: it may be by chance
 	Own      float64 // the rate of the client's own limits, which is mostly right; 0: it has none
 }
 
-// Rate returns the rate to begin with, and whether that was accepted.
+// Rate returns the rate to begin with, and whether that was accepted. A server that is full gives what a burst took of it once in the time
+// until it opens.
 func (s *Start) Rate(now instant) (rate float64, known bool) {
+	if s.Lone {
+		now = s.Sent
+	}
 	if s.Given.N == 0 || s.Sent-s.Given.From < second {
 		return max(leastBegun, s.Given.Rate(now)), false
 	}
@@ -34,12 +42,15 @@ func (s *Start) Rate(now instant) (rate float64, known bool) {
 // Begin returns the meter of an account that has sent requests without one, until one was refused. The next one is sent now. The rate is that
 // which was accepted lately. What was accepted in less than a second is a burst, and no rate, so there it begins low.
 func Begin(now instant, s *Start, seed uint64) *Meter {
-	rate, _ := s.Rate(now)
+	rate, known := s.Rate(now)
 	m := New(now, Config{Initial: rate}, seed)
 	c := &m.control
 	m.numbered, c.seq = true, uint64(s.Number)
 	c.manner, c.own, c.off.inFlight = begun, s.Own, true // nothing but refusals counts
 	c.inFlight, c.backoff = int(s.InFlight), s.Backoff
+	if s.Lone && !known {
+		c.manner.doubles = soonest
+	}
 	c.cutSeq, c.rowFrom, c.row = c.seq, c.seq, rowOfDead-1 // if the next request is refused, too, the server is closed
 	c.used.Value, c.spared, c.asked = rate, true, s.Wait > 0
 	c.silence.gap = s.Held
@@ -48,7 +59,9 @@ func Begin(now instant, s *Start, seed uint64) *Meter {
 		c.worked, c.given = s.Given.N, s.Given.N
 		c.accepted = meter.MeanRate{Value: rate, At: now}
 		m.bare.Given = true
-		c.heldUntil = now + min(s.Wait, second) // what a burst has shown is tried before more is
+		if !s.Lone { // what was shown is tried before more is
+			c.heldUntil = now + min(s.Wait, second)
+		}
 	}
 	if s.Bare {
 		c.failures.Blame(now)

@@ -95,15 +95,16 @@ const (
 
 // A manner is how a rate is found.
 type manner struct {
-	finds float64 // requests in which a rate doubles that is not known, or a second
-	gap   int64   // the longest between probes of a server that is down
-	shut  float64 // refusals after the first of a row, of all requests sent since: the server is closed
-	asked float64 // how much a refusal that asks for a wait counts in a row: a wait that is too short each time shows that the server is closed
+	finds   float64 // requests in which a rate doubles that is not known,
+	doubles float64 // or seconds, if that is longer
+	gap     int64   // the longest between probes of a server that is down
+	shut    float64 // refusals after the first of a row, of all requests sent since: the server is closed
+	asked   float64 // how much a refusal that asks for a wait counts in a row: a wait that is too short each time shows that the server is closed
 }
 
 var (
-	chosen = manner{10, 9 * second / 4, rowOfDead, 1} // of a limit that the user has chosen to be learned
-	begun  = manner{4, second, 3, 0}                  // and of one that a refusal has begun: the client obeys what it is asked for
+	chosen = manner{10, 1, 9 * second / 4, rowOfDead, 1} // of a limit that the user has chosen to be learned
+	begun  = manner{4, 1, second, 3, 0}                  // and of one that a refusal has begun: the client obeys what it is asked for
 )
 
 // A ticket identifies a request when its response arrives.
@@ -412,7 +413,7 @@ func (c *controller) climb(now instant, s float64) {
 		c.set(CauseGrowth, c.current*math.Exp2(s/max(0.25, 2*c.latency.smooth, 4*c.cost/c.current)))
 		return
 	case c.ceiling == 0:
-		c.set(CauseGrowth, c.current*math.Exp2(s/max(1, c.latency.smooth, c.manner.finds*c.cost/c.current)))
+		c.set(CauseGrowth, c.current*math.Exp2(s/max(c.manner.doubles, c.latency.smooth, c.manner.finds*c.cost/c.current)))
 		return
 	}
 	n := c.requests(c.current)

@@ -145,10 +145,11 @@ func (x touch) play(now instant) *controller {
 	k := newController(Config{Initial: 100}, 0, 1)
 	k.ceiling, k.workedFrom, k.worked, k.paused, k.quick = x.ceiling, now-nanos(x.active), x.worked, x.paused, x.quick
 	k.asked, k.accepted = x.paused > 0, meter.MeanRate{Value: x.lately, At: now}
+	t := ticket{} // the first one after the pause
 	if x.worked > 0 {
-		k.okAt = now
+		k.okAt, t = now, ticket{seq: 1, at: now}
 	}
-	k.throttled(now, ticket{}, x.pause)
+	k.throttled(now, t, x.pause)
 	return k
 }
 
@@ -278,7 +279,7 @@ func TestASilenceIsNoPauseThatTheServerAskedFor(t *testing.T) {
 	k := newController(Config{Initial: 100}, 0, 1)
 	k.ceiling, k.workedFrom, k.worked, k.okAt, k.paused = 200, now-4*second, 400, now, 5*second
 	k.accepted = meter.MeanRate{Value: 100, At: now}
-	k.throttled(now, ticket{}, 5*second)
+	k.throttled(now, ticket{seq: 1, at: now}, 5*second)
 	assert.Equal(t, now, k.heldUntil)
 	assert.InDelta(t, 99, k.current, 1e-9)
 }

@@ -28,12 +28,13 @@ func (c *controller) throttled(now instant, t ticket, retryAfter int64) {
 	if retryAfter <= 0 {
 		spared = c.ceiling == 0
 	}
-	afterPause := c.asked && c.paused > 0 // and not after a silence, which the server did not ask for
+	late := c.okAt > c.workedFrom && c.worked == 0 // what was accepted since the pause had been sent before
+	afterPause := c.asked && c.paused > 0          // and not after a silence, which the server did not ask for
 	c.spared, c.asked = spared, retryAfter > 0
 	switch {
-	case retryAfter > 0 && c.paused > 0 && c.okAt <= c.workedFrom && (t.at < c.workedFrom || t.seq <= c.firstSeq):
-		// The server was closed for longer than it said, which shows nothing of the rate: the event lasts. Of a later request, those before
-		// it may have been accepted, although no response has come.
+	case retryAfter > 0 && c.paused > 0 && !late && (t.at < c.workedFrom || t.seq <= c.firstSeq):
+		// The server was closed for longer than it said, or it was chance, which shows nothing of the rate: the event lasts. Of a later
+		// request, those before it may have been accepted, although no response has come.
 		c.cutAt = now
 		c.forgetResponses()
 		return

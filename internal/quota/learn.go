@@ -35,6 +35,7 @@ type first struct {
 	wait  int64         // for which it asked; 0: it did not
 	bare  bool          // it was a 503 that did not mention a limit
 	held  int64         // for which requests wait all the same
+	lone  bool          // no other one was refused with it, and nothing explains it: it may be by chance
 }
 
 // learn takes what a response shows of the rate. It is learned from the next request on after the first refusal that nothing explains which
@@ -52,11 +53,13 @@ func (a *Account) learn(g *Gate, rep *Report, now meter.Instant) {
 	}
 	if a.rate == nil {
 		if (o == aimd.Throttled && !rep.isTried() || a.endless(rep)) && !a.first.known {
-			a.first = first{known: true, sent: rep.Sent, wait: wait, bare: rep.Hints.Bare == Unavailable}
+			a.first = first{known: true, sent: rep.Sent, wait: wait, bare: rep.Hints.Bare == Unavailable, lone: o == aimd.Throttled}
 			if wait == 0 && o == aimd.Throttled {
 				a.first.held = a.few(now)
 				a.Hold(now, a.first.held)
 			}
+		} else if o == aimd.Throttled {
+			a.first.lone = false
 		}
 		a.first.wait = max(a.first.wait, wait)
 		return
@@ -104,7 +107,7 @@ func (a *Account) few(now meter.Instant) int64 {
 // start returns what is known of an account of which a request was refused.
 func (a *Account) start() (s aimd.Start) {
 	f := &a.first
-	s = aimd.Start{Sent: f.sent, Wait: f.wait, Held: f.held, Bare: f.bare, Given: a.lately.Over(rateOver), Number: a.sent, Backoff: a.backoff}
+	s = aimd.Start{Sent: f.sent, Wait: f.wait, Held: f.held, Bare: f.bare, Lone: f.lone, Given: a.lately.Over(rateOver), Number: a.sent, Backoff: a.backoff}
 	if a.own.trusted() {
 		s.Own = a.even.most
 	}
