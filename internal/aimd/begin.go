@@ -23,7 +23,7 @@ type Start struct {
 	Held     int64 // how long requests were held because of it
 	Backoff  server.Backoff
 	Bare     bool    // it did not mention a limit
-	Lone     bool    // no other one was refused with it: it may be by chance
+	Lone     bool    // others were accepted, and no other one was refused with it: it may be by chance
 	Own      float64 // the rate of the client's own limits, which is mostly right; 0: it has none
 }
 

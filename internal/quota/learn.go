@@ -107,7 +107,8 @@ func (a *Account) few(now meter.Instant) int64 {
 // start returns what is known of an account of which a request was refused.
 func (a *Account) start() (s aimd.Start) {
 	f := &a.first
-	s = aimd.Start{Sent: f.sent, Wait: f.wait, Held: f.held, Bare: f.bare, Lone: f.lone, Given: a.lately.Over(rateOver), Number: a.sent, Backoff: a.backoff}
+	s = aimd.Start{Sent: f.sent, Wait: f.wait, Held: f.held, Bare: f.bare, Given: a.lately.Over(rateOver), Number: a.sent, Backoff: a.backoff}
+	s.Lone = f.lone && s.Given.N > 0
 	if a.own.trusted() {
 		s.Own = a.even.most
 	}
