@@ -28,6 +28,8 @@ type controller struct {
 	dice meter.Dice
 
 	current   float64 // tokens per second, as of grownAt
+	manner    manner
+	own       float64 // of the client's own limits, which is mostly right; 0: it has none
 	free      bool    // there was no sign of overload yet, and the rate has no bound but Max
 	ceiling   float64 // the rate at the last sign of overload; 0: there was none
 	toll      float64 // seconds in which the distance to the ceiling changes, at least: a multiple of what the last overload cost
@@ -45,6 +47,8 @@ type controller struct {
 	inFlight       int
 	rowFrom        uint64  // requests up to that say nothing of a silence
 	rowSeq         uint64  // of the first request of the row: a success of an earlier one does not end it
+	shutSeq        uint64  // of the last request before the first failure of the row came,
+	shut           float64 // and refusals of later ones
 	cost           float64 // mean of a request
 	used           meter.MeanRate
 
@@ -64,6 +68,7 @@ type controller struct {
 
 	row      float64 // failures since the last success
 	silence  silence
+	closures closures
 	failures server.Failures
 	place    place // where the rate was before a trial, or before the cuts since which it has not been as high again
 	latency  latency
@@ -88,6 +93,20 @@ const (
 	growEvery  = second / 10_000    // smaller steps of time are not worth their cost
 )
 
+// A manner is how a rate is found.
+type manner struct {
+	finds   float64 // requests in which a rate doubles that is not known,
+	doubles float64 // or seconds, if that is longer
+	gap     int64   // the longest between probes of a server that is down
+	shut    float64 // refusals after the first of a row, of all requests sent since: the server is closed
+	asked   float64 // how much a refusal that asks for a wait counts in a row: a wait that is too short each time shows that the server is closed
+}
+
+var (
+	chosen = manner{10, 1, 9 * second / 4, rowOfDead, 1} // of a limit that the user has chosen to be learned
+	begun  = manner{4, 1, second, 3, 0}                  // and of one that a refusal has begun: the client obeys what it is asked for
+)
+
 // A ticket identifies a request when its response arrives.
 type ticket struct {
 	seq  uint64
@@ -99,7 +118,7 @@ type ticket struct {
 func newController(cfg Config, now instant, seed uint64) *controller {
 	cfg = cfg.withDefaults()
 	c := &controller{
-		cfg: cfg, dice: meter.Dice(seed), current: cfg.Initial, shown: cfg.Initial, cost: 1, used: meter.MeanRate{At: now},
+		cfg: cfg, manner: chosen, dice: meter.Dice(seed), current: cfg.Initial, shown: cfg.Initial, cost: 1, used: meter.MeanRate{At: now},
 		grownAt: now, workedFrom: now, givenFrom: now, backoff: server.NewBackoff(), okAt: -never / 4, cutAt: -never / 4,
 		silence: silence{resume: beta}, latency: newLatency(now, cfg),
 	}
@@ -163,6 +182,10 @@ func (c *controller) tau() float64 {
 // rest takes whether a request waited that is sent now. A rest before it is no time in which the server gave less, except that some of it
 // counts.
 func (c *controller) rest(now instant, waited bool) {
+	if s := &c.silence; s.on && !waited { // it could not be sent before
+		c.backoff.Rested(max(0, now-max(s.probeAt, c.backoff.Last())))
+		waited = true
+	}
 	if d := min(c.backoff.Sent(now, waited), now-c.workedFrom) - restAtMost; d > 0 {
 		c.workedFrom, c.givenFrom = c.workedFrom+d, c.givenFrom+d
 	}
@@ -248,16 +271,23 @@ func (c *controller) failed(now instant, t ticket, o Outcome, retryAfter int64) 
 	}
 	if news || retryAfter <= 0 && t.seq > c.rowFrom {
 		if c.row == 0 {
-			c.rowSeq = t.seq
+			c.rowSeq, c.shutSeq, c.shut = t.seq, c.seq, 0
 		}
-		c.row += o.weight()
+		if o == Throttled && t.seq > c.shutSeq {
+			c.shut++
+		}
+		if retryAfter <= 0 {
+			c.row += o.weight()
+		} else {
+			c.row += c.manner.asked
+		}
 	}
 	switch {
 	case c.silence.on:
 		if c.probed(t) {
 			c.probeFailed(now, t, o)
 		}
-	case c.dead(now, o):
+	case c.dead(now, o), retryAfter <= 0 && o == Throttled && c.closed(t):
 		c.beginSilence(now, o)
 	case o == Throttled && news && c.anotherEvent(now, t.at):
 		c.throttled(now, t, retryAfter)
@@ -292,7 +322,7 @@ func (c *controller) cut(now instant, why Cause, ceiling, r float64) {
 		r *= 0.5 / beta
 	}
 	c.cutAt = now
-	c.ceiling = c.clamp(ceiling)
+	c.ceiling = c.clamp(max(ceiling, c.own))
 	c.heldUntil = max(c.heldUntil, now)
 	c.roomy, c.crowded = false, 0
 	c.forgetResponses()
@@ -383,7 +413,7 @@ func (c *controller) climb(now instant, s float64) {
 		c.set(CauseGrowth, c.current*math.Exp2(s/max(0.25, 2*c.latency.smooth, 4*c.cost/c.current)))
 		return
 	case c.ceiling == 0:
-		c.set(CauseGrowth, c.current*math.Exp2(s*1e9/c.tau()))
+		c.set(CauseGrowth, c.current*math.Exp2(s/max(c.manner.doubles, c.latency.smooth, c.manner.finds*c.cost/c.current)))
 		return
 	}
 	n := c.requests(c.current)

@@ -128,7 +128,7 @@ func (c *controller) follow(now instant, v server.Verdict) {
 		}
 		was = place{}
 	default: // the limit lies between the two rates
-		c.ceiling = max(c.ceiling, Halfway(c.current, was.rate))
+		c.ceiling = max(c.ceiling, halfway(c.current, was.rate))
 		was = place{}
 	}
 	c.place = was

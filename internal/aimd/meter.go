@@ -15,6 +15,7 @@ type Meter struct {
 	rate      float64 // of bucket
 	freed     instant // refusals before that are those of the first one
 	bare      Suspicion
+	numbered  bool    // an account numbers the requests, which costs one each: the bucket numbers changes of its burst, too
 	begins    bool    // no request has been sent since a pause or a silence
 	explained bool    // the server has reported what is left, which explains the refusals before
 	trial     bool    // the bucket has the burst of a trial, until the next response
@@ -48,7 +49,14 @@ func (m *Meter) follow(now instant) {
 	m.bucket.Retune(now, meter.Rate{N: perMega(r), Per: time.Duration(per)})
 	if burst := int64(min(m.control.burst(), maxRate)); burst != m.bucket.Burst() {
 		m.bucket.Resize(now, burst)
-		m.control.seq = uint64(m.bucket.LastTake()) // both number requests alike
+		m.alike()
+	}
+}
+
+// alike has the bucket and the controller number requests alike, unless an account numbers them.
+func (m *Meter) alike() {
+	if !m.numbered {
+		m.control.seq = uint64(m.bucket.LastTake())
 	}
 }
 
@@ -217,7 +225,7 @@ func (m *Meter) Trial(now instant) {
 	m.bucket.Resize(now, n)
 	m.bucket.Fill()
 	m.trial = true
-	c.seq = uint64(m.bucket.LastTake()) // both number requests alike
+	m.alike()
 	c.rowFrom = c.seq + server.Together
 }
 
@@ -250,7 +258,7 @@ func (m *Meter) Relearn(now instant) {
 
 // GiveBack undoes the Take of a request that was never sent.
 func (m *Meter) GiveBack(charged int64, now instant, cost int64) {
-	m.bucket.GiveBack(charged, now, cost)
+	m.bucket.GiveBack(charged+m.bucket.LastTake()-int64(m.control.seq), now, cost)
 	m.Answered(now, charged, now, cost, Ignore, 0)
 }
 
@@ -261,7 +269,7 @@ func (m *Meter) Refund(charged int64, now instant, cost int64) {
 
 func (m *Meter) Settle(charged int64, now instant, paid, cost int64) {
 	m.bucket.Correct(charged, now, paid, cost, int64(min(meter.SettleOver*m.rate, maxRate)))
-	m.control.seq = uint64(m.bucket.LastTake()) // both number requests alike
+	m.alike()
 	m.control.settled(now, float64(cost-paid))
 }
 

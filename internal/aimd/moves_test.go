@@ -145,10 +145,11 @@ func (x touch) play(now instant) *controller {
 	k := newController(Config{Initial: 100}, 0, 1)
 	k.ceiling, k.workedFrom, k.worked, k.paused, k.quick = x.ceiling, now-nanos(x.active), x.worked, x.paused, x.quick
 	k.asked, k.accepted = x.paused > 0, meter.MeanRate{Value: x.lately, At: now}
+	t := ticket{} // the first one after the pause
 	if x.worked > 0 {
-		k.okAt = now
+		k.okAt, t = now, ticket{seq: 1, at: now}
 	}
-	k.throttled(now, ticket{}, x.pause)
+	k.throttled(now, t, x.pause)
 	return k
 }
 
@@ -278,7 +279,7 @@ func TestASilenceIsNoPauseThatTheServerAskedFor(t *testing.T) {
 	k := newController(Config{Initial: 100}, 0, 1)
 	k.ceiling, k.workedFrom, k.worked, k.okAt, k.paused = 200, now-4*second, 400, now, 5*second
 	k.accepted = meter.MeanRate{Value: 100, At: now}
-	k.throttled(now, ticket{}, 5*second)
+	k.throttled(now, ticket{seq: 1, at: now}, 5*second)
 	assert.Equal(t, now, k.heldUntil)
 	assert.InDelta(t, 99, k.current, 1e-9)
 }
@@ -408,10 +409,10 @@ func TestARelapseIntoSilenceResumesAtAQuarter(t *testing.T) {
 		require.False(t, b.silence.on)
 		return b.silence.resume
 	}
-	assert.Equal(t, resumeAt, resume(5), "the first")
-	assert.Equal(t, resumeAt/4, resume(63))
-	assert.Equal(t, resumeAt/16, resume(63))
-	assert.Equal(t, resumeAt, resume(64))
+	assert.Equal(t, 1.0, resume(5), "the first")
+	assert.Equal(t, 1.0/4, resume(relapse-1))
+	assert.Equal(t, 1.0/16, resume(relapse-1))
+	assert.Equal(t, 1.0, resume(relapse))
 }
 
 func TestASilenceBeginsAfterARowOfFailures(t *testing.T) {
@@ -426,6 +427,28 @@ func TestASilenceBeginsAfterARowOfFailures(t *testing.T) {
 	assert.False(t, c.dead(second, Throttled))
 	c.row--
 	assert.False(t, c.dead(second-1, Throttled))
+}
+
+func TestAServerIsClosedThatRefusesAllAfterTheFirstOfARow(t *testing.T) {
+	c := newController(Config{}, 0, 1)
+	c.manner = begun
+	at := instant(0)
+	sends := func() ticket { at += second; return c.send(at, 1) }
+	fails := func(t ticket) bool { c.result(at, t, Throttled, 0, 0); return c.silence.on }
+	c.result(at, sends(), OK, 0, 0)
+	first, early := sends(), sends()
+	require.False(t, fails(first))
+	require.False(t, fails(early), "it was sent before that was known")
+	open := sends()
+	for range int(begun.shut) {
+		require.False(t, fails(sends()), "one before it may still be accepted")
+	}
+	c.result(at, open, OK, 0, 0)
+	require.False(t, fails(sends()), "a row begins")
+	for range int(begun.shut) - 1 {
+		require.False(t, fails(sends()))
+	}
+	require.True(t, fails(sends()))
 }
 
 // Refusals come sooner than the responses to requests that were accepted before. Those are no news.
@@ -452,12 +475,20 @@ func TestASuccessOfAnEarlierRequestDoesNotEndARowOfFailures(t *testing.T) {
 }
 
 func TestASilenceRemembersTheRateBeforeIt(t *testing.T) {
+	ends := func(c *controller) float64 {
+		c.okAt = second
+		c.endSilence(second)
+		return c.ceiling
+	}
 	c := newController(Config{Initial: 100}, 0, 1)
 	c.ceiling, c.latency.smooth = 50, 1
 	c.beginSilence(second, Unavailable)
-	assert.Equal(t, 100.0, c.ceiling)
 	assert.Equal(t, 2*second, c.silence.gap, "two round trips")
 	assert.False(t, c.silence.throttled)
+	assert.Equal(t, 50.0, ends(c), "an outage shows nothing of the rate")
+	c.set(CauseGrowth, 80)
+	c.beginSilence(second, Throttled)
+	assert.Equal(t, 80.0, ends(c))
 
 	c = newController(Config{Initial: 100}, 0, 1)
 	c.failures.Try(0.5)
@@ -470,7 +501,7 @@ func TestASilenceRemembersTheRateBeforeIt(t *testing.T) {
 	c = newController(Config{Initial: 100}, 0, 1)
 	c.place.rate = 200
 	c.beginSilence(second, Unavailable)
-	assert.Equal(t, 100.0, c.ceiling, "no trial")
+	assert.Zero(t, c.ceiling, "no trial")
 }
 
 func TestTheGapBetweenProbesDoublesToItsBound(t *testing.T) {
@@ -478,17 +509,17 @@ func TestTheGapBetweenProbesDoublesToItsBound(t *testing.T) {
 		o          Outcome
 		dark, want int64
 	}{
-		{o: Error, dark: 500 * second, want: outageGap},
-		{o: Unavailable, dark: 120 * second, want: outageGap},
+		{o: Error, dark: 500 * second, want: chosen.gap},
+		{o: Unavailable, dark: 120 * second, want: chosen.gap},
 		{o: Unavailable, dark: 120*second + 1, want: 40 * second},
-		{o: Throttled, dark: 3 * outageGap, want: outageGap},
-		{o: Throttled, dark: 3*outageGap + 3, want: outageGap + 1},
+		{o: Throttled, dark: 3 * chosen.gap, want: chosen.gap},
+		{o: Throttled, dark: 3*chosen.gap + 3, want: chosen.gap + 1},
 		{o: Throttled, dark: 3600 * second, want: 1200 * second},
 	} {
 		c := newController(Config{}, 0, 1)
 		c.backoff.Sent(second, true)
 		c.backoff.Sent(second+s.dark, true)
-		c.silence = silence{on: true, from: second, gap: outageGap}
+		c.silence = silence{on: true, from: second, gap: chosen.gap}
 		c.probeFailed(second+s.dark, ticket{at: second + s.dark}, s.o)
 		assert.Equal(t, s.want, c.silence.gap, "%v after %v", s.o, s.dark)
 		assert.Equal(t, s.o == Throttled, c.silence.throttled)
@@ -529,7 +560,7 @@ func TestASilenceEndsAtWhatTheServerGave(t *testing.T) {
 			c.dearUntil, c.dearHold = never, 7
 		}
 		c.endSilence(from + s.dark)
-		assert.Equal(t, silence{from: from, gap: 2 * second, throttled: s.throttled, again: true, resume: 0.97}, c.silence)
+		assert.Equal(t, silence{from: from, throttled: s.throttled, again: true, resume: 0.97}, c.silence)
 		assert.Equal(t, from+s.dark, c.workedFrom)
 		assert.Equal(t, s.dark, c.paused)
 		assert.Zero(t, c.worked)

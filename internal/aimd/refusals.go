@@ -28,12 +28,13 @@ func (c *controller) throttled(now instant, t ticket, retryAfter int64) {
 	if retryAfter <= 0 {
 		spared = c.ceiling == 0
 	}
-	afterPause := c.asked && c.paused > 0 // and not after a silence, which the server did not ask for
+	late := c.okAt > c.workedFrom && c.worked == 0 // what was accepted since the pause had been sent before
+	afterPause := c.asked && c.paused > 0          // and not after a silence, which the server did not ask for
 	c.spared, c.asked = spared, retryAfter > 0
 	switch {
-	case retryAfter > 0 && c.paused > 0 && c.okAt <= c.workedFrom && (t.at < c.workedFrom || t.seq <= c.firstSeq):
-		// The server was closed for longer than it said, which shows nothing of the rate: the event lasts. Of a later request, those before
-		// it may have been accepted, although no response has come.
+	case retryAfter > 0 && c.paused > 0 && !late && (t.at < c.workedFrom || t.seq <= c.firstSeq):
+		// The server was closed for longer than it said, or it was chance, which shows nothing of the rate: the event lasts. Of a later
+		// request, those before it may have been accepted, although no response has come.
 		c.cutAt = now
 		c.forgetResponses()
 		return
@@ -62,7 +63,7 @@ func (c *controller) touched(now instant, retryAfter int64, afterPause bool) {
 	short := retryAfter < dearPause
 	if (row || quick && !short || c.dear(now)) && !c.off.quota {
 		// A quota was spent too fast. The server gives more than it gave over work and pause, and less than was asked for.
-		r := Halfway(min(c.current, max(c.worked/(active+p), c.sustained(now, retryAfter))), c.current)
+		r := halfway(min(c.current, max(c.worked/(active+p), c.sustained(now, retryAfter))), c.current)
 		c.cut(now, CauseThrottled, max(r, beta*min(c.current, c.worked/max(active, p))), r)
 		c.tollOf(2.5 * p)
 		if !short {
@@ -74,12 +75,14 @@ func (c *controller) touched(now instant, retryAfter int64, afterPause bool) {
 	}
 	r, start := c.lately(now), c.ceiling == 0
 	switch {
+	case start && quick:
+		r = halfway(min(c.current, c.sustained(now, retryAfter)), c.current)
 	case quick, start && short:
 		r = max(c.gave(p, active), min(c.current, c.sustained(now, retryAfter)))
 	case again: // a bucket that was full gave more lately than it fills, and while the rate grew, it gave less before
-		r = Halfway(min(c.current, max(c.worked/active, leastLately*c.current)), r)
+		r = halfway(min(c.current, max(c.worked/active, leastLately*c.current)), r)
 	case start && p > active:
-		r = Halfway(min(c.current, c.worked/active), r)
+		r = halfway(min(c.current, c.worked/active), r)
 	}
 	c.cut(now, CauseThrottled, r, 0.99*r)
 	if again || start && short {
@@ -102,9 +105,9 @@ func (c *controller) lately(now instant) float64 {
 	return min(c.current, max(leastLately*c.current, c.accepted.Of(now, latelyOver)))
 }
 
-// Halfway returns the geometric mean of a rate that was given and one that was refused. A window gives the former, and a bucket, which
+// halfway returns the geometric mean of a rate that was given and one that was refused. A window gives the former, and a bucket, which
 // fills during the pause, nearly the latter: the mean errs by the same factor for both.
-func Halfway(given, refused float64) float64 { return math.Sqrt(given * refused) }
+func halfway(given, refused float64) float64 { return math.Sqrt(given * refused) }
 
 // sustained returns the rate that the server gave in the last cycles of work and pause, together with the pause that begins now. A
 // single cycle may be short, or begin where most of a window was used up. What was sustained bounds how far a cut goes.

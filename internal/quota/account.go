@@ -28,8 +28,8 @@ const (
 	stopsByRefusal // the server has refused a request
 )
 
-// An Account is one host and one set of request keys, such as a credential. All its gates share a hold, a row of refusals, a pace and a
-// record; what the server counts together is a [quota].
+// An Account is one host and one set of request keys, such as a credential. All its gates share a hold, a rate and a record; what the server
+// counts together is a [quota].
 type Account struct {
 	Key     Key    // of its requests, without what is of single ones
 	Example string // one of its requests, for people, once the server has been seen to count some separately; "": not yet
@@ -40,10 +40,13 @@ type Account struct {
 	asked     int8 // gates that asked whether a hold concerns them, and that it does
 
 	barrier
-	row
+	asking  bool // one request a second is sent until one is accepted
 	last    LastRefusal
 	own     Own // what limited the request of the last response besides the server
-	pace    pace
+	even    evenly
+	rate    *aimd.Meter // that is learned; nil: no refusal was one of it
+	first   first
+	shown   *shown        // nil: no request was refused
 	lately  record.Record // of requests that were accepted
 	backoff server.Backoff
 	bare    aimd.Suspicion
@@ -58,6 +61,7 @@ type Account struct {
 	server  *Server
 	group   *group
 	waiting []*Gate
+	heard   meter.Instant // when the last response came
 	used    meter.Instant // when a request or a response came last
 	nth     int32         // of the host's accounts
 	size    int32         // as it is counted in Registry.size
@@ -71,9 +75,7 @@ func newAccount(s *Server, seed uint64) *Account {
 // cover notes what limits requests besides the server.
 func (a *Account) cover(o *Own) {
 	a.own = *o
-	if fastest := max(o.Fastest, paceLeast); fastest > a.pace.most { // other requests may have other limits, or none
-		a.pace.most = fastest
-	}
+	a.even.cover(o)
 }
 
 // find returns the quota of that name; nil: there is none.
@@ -181,11 +183,13 @@ func (a *Account) LastRefusal(now meter.Instant) LastRefusal {
 
 // Pace returns the rate at which requests are sent one by one after a refusal, and why at that one; 0: there is no pace.
 func (a *Account) Pace(now meter.Instant) (rate float64, why Why) {
-	switch p := &a.pace; {
+	switch {
 	case a.asking:
 		return 1, Asking
-	case !p.over(now):
-		return p.at(now), p.reason(now)
+	case a.first.known:
+		return a.learned(now)
+	case a.even.until > now:
+		return a.even.most, OwnLimit
 	}
 	return 0, NoPace
 }
@@ -208,9 +212,9 @@ func (a *Account) State(now meter.Instant) (pace float64, quotas []State) {
 func (a *Account) Forget(now meter.Instant) {
 	a.barrier.release(now)
 	a.server.release(now)
-	a.row, a.final = row{}, nil
+	a.final, a.asking, a.shown = nil, false, nil
 	a.doubts.Stand()
-	a.pace = a.pace.forget(now)
+	a.unlearn()
 	for _, q := range a.quotas {
 		q.forget()
 	}
@@ -220,8 +224,11 @@ func (a *Account) Forget(now meter.Instant) {
 // Size returns about how many bytes the account takes, without its gates.
 func (a *Account) Size() int {
 	n := int(unsafe.Sizeof(*a)) + cap(a.quotas)*int(unsafe.Sizeof(a)) + a.final.size() + a.units.size()
-	if a.closures != nil {
-		n += int(unsafe.Sizeof(*a.closures))
+	if a.shown != nil {
+		n += int(unsafe.Sizeof(*a.shown))
+	}
+	if a.rate != nil {
+		n += a.rate.Size()
 	}
 	for _, q := range a.quotas {
 		n += q.size()

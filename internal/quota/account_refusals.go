@@ -16,13 +16,6 @@ func (a *Account) Hold(now meter.Instant, d int64) {
 	a.asking = a.asking || d > longestHold
 }
 
-// guess holds the account for d, for which the server has not asked.
-func (a *Account) guess(now meter.Instant, d int64) {
-	held := a.held
-	a.Hold(now, d)
-	a.held = max(held, a.backoff.Until(a.held, 1))
-}
-
 // holdHost holds the account for d. Because one account may have provoked the response, it holds the server's others for a minute at
 // most, unless requests to them were accepted during such a hold.
 func (a *Account) holdHost(now meter.Instant, d int64) {
@@ -47,79 +40,6 @@ func (a *Account) holdFor(r *refusal, d int64) {
 	}
 }
 
-// isNews reports whether a refused request was sent after the last hold, so that it shows that this was too short. Other refusals are of
-// the event that began the hold, or of a request that did not wait for it, because it asked whether the hold concerns it.
-func (a *Account) isNews(r *refusal) bool {
-	return r.sent > max(a.set, a.server.set) && r.sent >= a.Until()
-}
-
-// refused takes a refusal that asks for a wait. If a quota explains it, the rate was right; otherwise a pace begins.
-func (a *Account) refused(r *refusal) {
-	news := a.isNews(r)
-	if news {
-		a.row.add(r.sent, a.lately.Over(closureOver))
-	}
-	a.holdFor(r, r.wait)
-	switch {
-	case r.kind == Exhausted:
-	case news:
-		a.begin(r, r.wait, a.Until())
-	default: // the other refusals of an event may ask for more
-		a.pace.putOff(r.at, a.Until())
-		a.pace.joined()
-	}
-}
-
-// backOff takes a refusal without a known wait. It holds the account for as long as eight requests take at the rate that was accepted,
-// from 1/8 s to 1 s, times two for each refusal before it in the row, at most 64 s, or as what is known of closures shows. Bare refusals in
-// a row set no hold: they mostly come from a server that is down, which shows nothing about its limit.
-//
-// The first refusal of a client with limits of its own sets no hold, but from then on requests are sent evenly, because some servers
-// refuse requests that come too close together.
-func (a *Account) backOff(r *refusal) {
-	if !a.isNews(r) {
-		a.pace.joined()
-		return
-	}
-	n := int(a.refusals)
-	if a.own.Rate > 0 {
-		a.pace.space(r.at, a.backoff.Last())
-		n--
-	}
-	a.row.add(r.sent, a.lately.Over(closureOver))
-	switch {
-	case n < 0:
-		a.set = r.at
-	case r.bare != NotBare && a.asking:
-		a.set, a.pace.next = r.at, meter.AddInstant(r.at, a.backoff.Wait(second, r.bare == Unavailable))
-	default:
-		few := min(8e9/max(a.pace.rate, a.lately.Over(rateOver).Rate(r.at)), float64(second))
-		wait := min(max(int64(few), second/8)<<n, second<<longestBack)
-		a.guess(r.at, a.row.wait(r.at, a.backoff.Wait(wait, false)))
-		a.begin(r, wait, a.Until())
-	}
-}
-
-// emptied takes a refusal because of quotas of which nothing is left. If it is not known until when, one request at a time asks. Requests
-// resume evenly once something is left: all that wait would be sent at that instant otherwise.
-func (a *Account) emptied(r *refusal, figures []Figures) {
-	asks := r.at
-	for i := range figures {
-		if q := a.find(figures[i].Name); figures[i].Refused && q.reset == meter.Never {
-			asks = max(asks, q.try)
-		}
-	}
-	if asks > r.at && r.sent > a.set {
-		a.set = r.at
-		a.begin(r, second, asks)
-	}
-}
-
-// begin begins a pace at the end of a wait.
-func (a *Account) begin(r *refusal, wait int64, end meter.Instant) {
-	a.pace.refused(r, wait, end, a.lately.Over(rateOver), &a.own, a.backoff.Last())
-}
-
 // holdQuotas stops the requests of the quotas that refused one.
 func (a *Account) holdQuotas(figures []Figures, until meter.Instant) {
 	for i := range figures {
@@ -129,28 +49,25 @@ func (a *Account) holdQuotas(figures []Figures, until meter.Instant) {
 	}
 }
 
-// takeBack undoes a hold, and the pace after it, unless another hold has come since. It reports that.
-func (a *Account) takeBack(h hold) bool {
+// takeBack undoes a hold, unless another hold has come since. It reports that.
+func (a *Account) takeBack(now meter.Instant, h hold) bool {
 	if a.held == h.to {
-		a.held, a.pace.rate, a.pace.next = h.from, 0, h.from
+		if a.held = h.from; a.rate != nil {
+			a.rate.Resume(now)
+		}
 	}
 	return true
 }
 
 // answered takes a response.
-func (a *Account) answered(now, sent meter.Instant, kind Kind) {
-	a.pace.heard = now
+func (a *Account) answered(sent meter.Instant, kind Kind) {
 	if !kind.accepted() {
 		return
 	}
-	if sent > a.set {
-		a.row.accepted(sent, a.Until())
-		if a.asking {
-			a.asking, a.pace.next = false, max(0, a.backoff.Last())
-		}
+	if sent > a.set && a.asking {
+		a.asking, a.even.next = false, max(0, a.backoff.Last())
 	}
-	a.lately.Add(sent, 1, a.pace.spacing(sent))
-	a.pace.accepted(sent)
+	a.lately.Add(sent, 1, a.spacing())
 	a.backoff.Accepted(sent)
 }
 
@@ -201,9 +118,14 @@ func (a *Account) Final() (since, ask meter.Instant, said error) {
 
 // doubt keeps what a refusal is about to change until its body has been read; see [meter.Doubts]. The result reports whether it was
 // undone.
-func (a *Account) doubt(now, sent meter.Instant) func(now meter.Instant, as aimd.Outcome) bool {
-	end := a.doubts.Open(now, standing{a.barrier, a.pace, a.row.copied(), a.server.barrier})
+func (a *Account) doubt(now meter.Instant, rep *Report) func(now meter.Instant, as aimd.Outcome) bool {
+	sent, learned := rep.Sent, func(meter.Instant, aimd.Outcome) bool { return false }
+	if a.rate != nil {
+		learned = a.rate.Doubt(now, rep.Number, sent, 1)
+	}
+	end := a.doubts.Open(now, standing{a.barrier, a.server.barrier, a.asking, a.even, a.rate, a.first, a.shown.copied()})
 	return func(now meter.Instant, as aimd.Outcome) bool {
+		learned(now, as)
 		was := end(now, as != 0)
 		if was == nil {
 			return false
@@ -211,10 +133,13 @@ func (a *Account) doubt(now, sent meter.Instant) func(now meter.Instant, as aimd
 		if a.server.set == a.set { // no other account has held the server since
 			a.server.barrier = was.host
 		}
-		a.barrier, a.pace, a.row = was.barrier, was.pace, was.row
+		a.barrier, a.asking, a.even, a.first, a.shown = was.barrier, was.asking, was.even, was.first, was.shown
+		if was.rate == nil {
+			a.rate = nil
+		}
 		if as == aimd.ClientError {
 			a.bare.Accepted()
-			a.answered(now, sent, Declined)
+			a.answered(sent, Declined)
 		}
 		return true
 	}

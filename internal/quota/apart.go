@@ -255,7 +255,6 @@ func (g *Gate) asked(rep *Report, now meter.Instant) belonging {
 	refused := rep.Hints != nil && rep.Hints.Limited
 	switch stopped := a.held > rep.Sent && a.set < rep.Sent; {
 	case a.weigh(g, rep):
-		g.odds = 0
 		return belonging{mixed: g.joined, refused: true}
 	case refused && stopped && !g.joined:
 		a.asked++
@@ -305,8 +304,8 @@ func (a *Account) weigh(g *Gate, rep *Report) (apart bool) {
 
 // isWeighed reports whether an accepted request of the gate shows something of what the server counts together.
 func (g *Gate) isWeighed() bool {
-	c := g.Account.closures
-	return c != nil && (c.spell.n > 0 || g.odds > 0)
+	s := g.Account.shown
+	return s != nil && (s.spell.n > 0 || g.odds > 0)
 }
 
 // contradicts reports whether responses to requests of other gates than g have shown that the account has other quotas than are
@@ -382,7 +381,7 @@ func (g *Gate) mayTry(of int8) bool { return g.tries[of] == 0 || g.own.sent >= t
 func (p *group) mixed(family uint64, now meter.Instant) {
 	for _, a := range p.accounts {
 		if slices.ContainsFunc(a.gates[:min(len(a.gates), lookAtMost)], func(g *Gate) bool { return g.family == family }) {
-			a.pace = a.pace.forget(now)
+			a.unlearn()
 			for _, q := range a.quotas {
 				q.unlearn()
 			}

@@ -233,17 +233,17 @@ func TestAMixtureOfQuotasIsForgottenOnceItIsDivided(t *testing.T) {
 		k.Traits = tagged{uint64(i % 2), 2, 7}
 		g := r.Find(k, i)
 		if g != nil && r.hosts["h"].finer == nil {
-			g.Account.pace.rate = 3
+			g.Account.first.known = true
 			only(t, g.Account).length = &length{open: second}
 		}
 		responds(r, k, i, counts(100+i%2*200, 90-i/2, time.Hour))
-		responds(r, other, i, counts(7, 5, time.Hour)).Account.pace.rate = 4
+		responds(r, other, i, counts(7, 5, time.Hour)).Account.first.known = true
 	}
 	for _, a := range r.hosts["h"].accounts {
 		if a == r.Find(other, 0).Account {
-			require.EqualValues(t, 4, a.pace.rate)
+			require.True(t, a.first.known)
 		} else {
-			require.Zero(t, a.pace.rate)
+			require.False(t, a.first.known)
 			require.Nil(t, only(t, a).length)
 		}
 	}
@@ -430,7 +430,7 @@ func TestAnAccountDecidesAboutItsPart(t *testing.T) {
 		require.Equal(t, parts, rep.Parts)
 		require.Equal(t, !parts, rep.Own.Adaptive)
 		requireHeld(t, second, 10*time.Second, g.Account.Held())
-		require.Equal(t, parts, g.Account.pace.rate > 0)
+		require.Equal(t, parts, g.Account.first.known)
 	}
 }
 

@@ -117,7 +117,7 @@ func TestWhatARefusalHolds(t *testing.T) {
 			} else {
 				requireReady(t, g, now, max(now, a.Held()))
 			}
-			require.Equal(t, c.account > 0 && (!c0.empty || c.unheard) && !c.own.Adaptive, a.pace.rate > 0, "a pace follows where nothing else figures the rate")
+			require.Equal(t, c.account > 0 && (!c0.empty || c.unheard) && !c.own.Adaptive && !c.own.trusted(), a.first.known, "a rate is learned where nothing else figures it")
 			require.EqualValues(t, map[bool]int{true: 1}[c.hints.Limited], a.Limited)
 			require.Zero(t, g.InFlight())
 		})
@@ -298,14 +298,15 @@ func TestTheFirstResponseHoldsForTheRequestsThatLeftUncounted(t *testing.T) {
 }
 
 func TestTheFirstResponseKnowsHowManyWereAcceptedBefore(t *testing.T) {
-	for before, rate := range map[int64]float64{0: paceFew, 600: 300} {
+	for before, rate := range map[int64]float64{0: 4, 600: 600} {
 		r := NewRegistry(10, 1)
 		var unseen Unseen
 		for range before + 1 { // with the one that is refused
 			unseen.Before.Add(0, 1, 0)
 		}
 		g, _ := r.ApplyUngated(at("h", 1), &Report{Reading: refusing(10 * time.Second).Read(2 * second)}, unseen, 2*second)
-		require.InDelta(t, rate, g.Account.pace.rate, 1e-9, "the pace after the hold")
+		got, _ := g.Account.Pace(2 * second)
+		require.InDelta(t, rate, got, 1e-9, "the rate after the hold")
 	}
 	r := NewRegistry(10, 1)
 	var before record.Record
@@ -314,14 +315,16 @@ func TestTheFirstResponseKnowsHowManyWereAcceptedBefore(t *testing.T) {
 	}
 	g, _ := r.ApplyUngated(at("h", 1), &Report{Reading: (&Hints{}).Read(2 * second)}, Unseen{Before: before}, 2*second)
 	r.ApplyUngated(at("h", 1), &Report{Reading: refusing(10 * time.Second).Read(2 * second)}, Unseen{}, 2*second)
-	require.InDelta(t, 300, g.Account.pace.rate, 1e-9, "after another response that comes before a request has passed a gate")
+	rate, _ := g.Account.Pace(2 * second)
+	require.InDelta(t, 600, rate, 1e-9, "after another response that comes before a request has passed a gate")
 	r = NewRegistry(10, 1)
 	g = sent(r, at("h", 1), 0, 600)
 	for range 600 {
 		r.Apply(g, &Report{Accepted: true}, 0)
 	}
 	r.ApplyUngated(at("h", 1), &Report{Reading: refusing(10 * time.Second).Read(0)}, Unseen{}, 0)
-	require.InDelta(t, 600, g.Account.pace.rate, 1e-9, "what the account was accepted counts")
+	rate, _ = g.Account.Pace(0)
+	require.InDelta(t, 600, rate, 1e-9, "what the account was accepted counts")
 }
 
 func TestARequestThatPassedNoGateIsNotInFlight(t *testing.T) {

@@ -10,34 +10,6 @@ import (
 
 // This file tests the accounts and quotas of servers at the exact bounds of their rules.
 
-func TestARowOfRefusalsEndsWithAResponseToALaterRequest(t *testing.T) {
-	a, _, _ := newFamilies()
-	a.cover(&Own{Rate: 50, Fastest: 50})
-	a.backOff(&refusal{at: 10 * second, sent: 9 * second, bare: NotBare, kind: Refused})
-	a.answered(11*second, 10*second, Done)
-	require.EqualValues(t, 1, a.refusals, "it left before the row began")
-	a.answered(11*second, 10*second+1, Nothing)
-	require.EqualValues(t, 1, a.refusals)
-	a.answered(11*second, 10*second+1, Done)
-	require.Zero(t, a.refusals)
-}
-
-func TestOnlyNewsBeginsAPace(t *testing.T) {
-	a, g, _ := newFamilies()
-	burst(t, g, 0, 10)
-	refuse(t, a, g, 0) // the first instant there is
-	require.NotZero(t, a.pace.rate)
-	before := a.pace.rate
-	a.refused(&refusal{at: second, sent: a.set, wait: second, kind: Refused})
-	require.Equal(t, before, a.pace.rate, "the request left when the hold was set, not later")
-
-	a, g, _ = newFamilies()
-	burst(t, g, second, 10)
-	refuse(t, a, g, 2*second)
-	a.refused(&refusal{at: 2 * second, sent: 2 * second, wait: second, kind: Refused})
-	require.InDelta(t, 10, a.pace.rate, 1e-9, "one refusal of two that left together")
-}
-
 func TestSavedQuotasAreThoseOfWindowsThatGoOn(t *testing.T) {
 	a, g, _ := newFamilies()
 	asks(t, g, 0, core(100, 40, 60*second))
@@ -58,21 +30,6 @@ func TestSavedQuotasAreThoseOfWindowsThatGoOn(t *testing.T) {
 	asks(t, g, 0, core(-1, meter.MaxCount, 60*second))
 	_, ok = a.Saved(0, "core")
 	require.False(t, ok, "it bounds nothing")
-}
-
-func TestAPaceCountsFromWhenRequestsBegan(t *testing.T) {
-	a, g, _ := newFamilies()
-	burst(t, g, 100*second, 10)
-	refuse(t, a, g, 102*second)
-	require.InDelta(t, 5, a.pace.rate, 1e-9, "neither the time before nor the wait counts")
-}
-
-func TestAnAdaptiveLimitNeedsNoPace(t *testing.T) {
-	a, g, _ := newFamilies()
-	a.cover(&Own{Rate: 0, Fastest: 0, Adaptive: true})
-	burst(t, g, second, 10)
-	refuse(t, a, g, 2*second)
-	require.Zero(t, a.pace.rate)
 }
 
 func TestAQuotaWithoutAResetIsForgottenAfterAnHour(t *testing.T) {
@@ -107,9 +64,9 @@ func TestAHoldIsTakenBackUnlessAnotherHasCome(t *testing.T) {
 	first := a.Until()
 	a.Hold(0, 10*second)
 	later := a.Until()
-	a.takeBack(hold{0, first})
+	a.takeBack(0, hold{0, first})
 	require.Equal(t, later, a.Until())
-	a.takeBack(hold{first, later})
+	a.takeBack(0, hold{first, later})
 	require.Equal(t, first, a.Until())
 }
 

@@ -28,14 +28,13 @@ func TestARefusalByChanceHoldsOnlyForTheWaitThatItAsksFor(t *testing.T) {
 	_, now := refusedEach(g, Own{}, 0, 10, 4)
 	rep, now := refusedEach(g, Own{}, now, 5, 11)
 	require.Equal(t, Refused, rep.Kind)
-	require.Positive(t, a.pace.rate)
 	held := a.Held()
 	rep, now = refusedEach(g, Own{}, now, 5, 1)
 	require.Equal(t, server.IsTried, rep.Chance)
 	assert.Equal(t, Refused, rep.Kind, "it is not known yet")
 	require.Equal(t, held, a.Held(), "nothing holds the trial")
 	sends(t, g, now, server.Together)
-	require.False(t, g.Payable(now+1, 1), "one by one again")
+	require.Equal(t, a.rate == nil, g.Payable(now+1, 1), "one by one again, if a rate is known")
 	for i := range int64(server.Together) {
 		ends(g, now, now+i, true)
 	}
@@ -44,11 +43,14 @@ func TestARefusalByChanceHoldsOnlyForTheWaitThatItAsksFor(t *testing.T) {
 		rep, now = refusedEach(g, Own{}, now, 5, 1)
 	}
 	require.Equal(t, ByChance, rep.Kind)
-	assert.Zero(t, a.pace.rate, "what refusals have taught is wrong")
+	if a.rate != nil {
+		ceiling, _, _ := a.rate.Bounds(now)
+		assert.Zero(t, ceiling, "what refusals have taught is wrong")
+	}
 	now = max(now, a.Until())
 	rep, now = refusedEach(g, Own{}, now, 10, 2)
 	require.Equal(t, ByChance, rep.Kind)
-	assert.Equal(t, now, g.Ready(now, 0, 1))
+	assert.LessOrEqual(t, a.Until(), now, "it holds nothing")
 
 	rep = &Report{Sent: now, Number: g.Take(now, now, 1, true)}
 	rep.Hints = &Hints{Limited: true, Wait: 10 * time.Second}
@@ -94,7 +96,7 @@ func TestALearnedRateIsNotTestedByRefusalsThatAskForAWait(t *testing.T) {
 		g.apply(rep, now)
 		assert.Equal(t, server.NoFinding, rep.Chance)
 	}
-	assert.Nil(t, g.Account.row.closures)
+	assert.Nil(t, g.Account.shown)
 }
 
 // Refusals that ask for a wait show that others were not by chance, too.

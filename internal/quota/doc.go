@@ -5,8 +5,8 @@
 //
 //   - A [Server] is one host. It has a barrier, which stops all of its accounts for a time.
 //   - A group is one host and one set of request keys. Its requests are one account, or several.
-//   - An [Account] is requests that the server counts and refuses together. It has a barrier; a row of refusals; a pace, at which requests
-//     resume; a record of what was accepted; and at most one final refusal.
+//   - An [Account] is requests that the server counts and refuses together. It has a barrier; a rate that is
+//     learned from the first refusal on that nothing explains; a record of what was accepted; and at most one final refusal.
 //   - A [Gate] is what requests of one account pass that have the same family, method and credential, and the same finer traits, if these
 //     matter. It knows the quotas that responses to these requests have named.
 //   - A quota is what a server counts together: departures (which requests were sent to it), a window (what is left, until when) with its
@@ -47,12 +47,11 @@
 //
 // # Who reads what
 //
-// The record counts always, and is read when a refusal comes: by the pace, for the rate of before, and by the backoff. What is not known
-// is no rate. Departures order the responses for the window and the flow. The window's end moves by its lateness, and the retry waits for
-// it. A row of refusals remembers for how long, and after how many requests, the server was closed, and whether as many are refused at any rate:
-// then [Gate.Judge] says so, and no refusal lowers a rate, here or in any limit. Where a limit of the client learns a rate, there is no pace: the
-// limit learns from the wait, and the account keeps it. But of parts that are counted separately there is no common rate, so their accounts
-// decide. Nothing else has a memory of what was accepted or refused.
+// The record counts always, and is read when a refusal comes: for the rate of before. What is not known is no rate. Departures order the
+// responses for the window and the flow. The window's end moves by its lateness, and the retry waits for it. What refusals have shown says
+// whether as many are refused at any rate: then [Gate.Judge] says so, and no refusal lowers a rate, here or in any limit. Where a limit of
+// the client learns a rate, the account learns none: the limit learns from the wait, and the account keeps it. But of parts that are counted
+// separately there is no common rate, so their accounts decide. Nothing else has a memory of what was accepted or refused.
 package quota
 
 import "time"

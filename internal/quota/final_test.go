@@ -88,7 +88,7 @@ func TestARefusalThatWasNoneLeavesTheAccountAsItWas(t *testing.T) {
 		for i := range int64(100) {
 			asks(t, x, i*second/10)
 		}
-		before, pace := a.barrier, a.pace
+		before := a.barrier
 		var ends []func(meter.Instant, aimd.Outcome) bool
 		for range 3 {
 			n := x.Take(10*second, 10*second, 1, false)
@@ -101,8 +101,8 @@ func TestARefusalThatWasNoneLeavesTheAccountAsItWas(t *testing.T) {
 			require.Equal(t, i == 2, end(11*second, aimd.Ignore))
 		}
 		require.Equal(t, before.held, a.held)
-		require.Equal(t, pace.rate, a.pace.rate)
-		require.Zero(t, a.refusals)
+		require.Equal(t, first{}, a.first)
+		require.Nil(t, a.rate)
 		require.True(t, x.Payable(11*second, 1))
 	}
 }

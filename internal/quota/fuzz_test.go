@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/server"
 )
 
 // A script is a source of choices.
@@ -132,10 +133,10 @@ func FuzzWhateverServersReport(f *testing.F) {
 		}
 		for _, g := range gates {
 			require.Zero(t, g.InFlight())
-			bound := max(now, a.Until(), a.pace.next)
+			bound := max(now, a.Until(), a.even.next)
 			for _, q := range g.quotas {
 				require.Zero(t, q.inFlight)
-				bound = max(bound, q.held, meter.AddInstant(max(now, q.last, q.held), second<<longestBack))
+				bound = max(bound, q.held, meter.AddInstant(max(now, q.last, q.held), server.Longest))
 				if end := q.end(); end < meter.Never {
 					bound = max(bound, end)
 				}

@@ -54,8 +54,8 @@ func (g *Gate) Leave() {
 	if g.Account.by == g {
 		g.Account.by = nil
 	}
-	if c := g.Account.closures; c != nil && c.spell.gate == g {
-		c.spell.gate = nil
+	if s := g.Account.shown; s != nil && s.spell.gate == g {
+		s.spell.gate = nil
 	}
 }
 
@@ -112,15 +112,21 @@ func (g *Gate) asking(from, at meter.Instant, sure bool) (meter.Instant, bool) {
 	case g.mayAsk():
 		return max(from, s.held), true
 	case mayAsk && s.by != a && s.held > a.held:
-		return g.counted(max(from, a.held, a.backoff.Until(a.pace.next, 1)), 1)
+		return g.counted(max(from, a.held, a.backoff.Until(a.even.next, 1)), 1)
 	}
 	return at, sure
 }
 
 func (g *Gate) stopped(from meter.Instant, need int64) (at meter.Instant, sure bool) {
 	a := g.Account
-	at, sure = a.final.next(max(from, a.Until(), a.backoff.Until(a.pace.next, 1)), need), true
-	if at == meter.Never || len(g.quotas) == 0 {
+	at, sure = a.final.next(max(from, a.Until(), a.backoff.Until(a.even.next, 1)), need), true
+	if at == meter.Never {
+		return at, sure
+	}
+	if a.rate != nil {
+		at, sure = a.ready(at)
+	}
+	if len(g.quotas) == 0 || !sure {
 		return at, sure
 	}
 	return g.counted(at, need)
@@ -140,13 +146,16 @@ func (g *Gate) counted(at meter.Instant, need int64) (_ meter.Instant, sure bool
 // Take returns the number of the request, counted from 1 at the account.
 func (g *Gate) Take(due, now meter.Instant, _ int64, waited bool) int64 {
 	a := g.Account
-	a.pace.take(due, a.backoff.Last())
-	a.row.rested(a.backoff.Sent(due, waited))
+	a.even.take(due)
+	rested := a.backoff.Sent(due, waited)
+	if a.shown != nil {
+		a.shown.chance.Rested(rested)
+	}
 	a.server.takes(due)
 	if a.asking {
-		a.pace.next = meter.AddInstant(due, second)
+		a.even.next = meter.AddInstant(due, second)
 	}
-	a.sent++
+	a.number(due, now, waited, rested)
 	a.final.asks(asker{a, a.sent}, due)
 	for _, q := range g.quotas {
 		q.departures.take(a.sent, due)
@@ -168,6 +177,9 @@ func (g *Gate) Sent() {
 // GiveBack undoes the Take of a request that was not sent.
 func (g *Gate) GiveBack(n int64, now meter.Instant, _ int64) {
 	g.landed()
+	if m := g.Account.rate; m != nil {
+		m.GiveBack(n, now, 1)
+	}
 	g.Account.final.unsent(asker{g.Account, n}, now)
 	for _, q := range g.quotas {
 		q.undo(n)
@@ -237,17 +249,14 @@ func (g *Gate) tests(rep *Report, h *Hints, now meter.Instant) {
 	if rep.Kind != Refused && (rep.Kind != Exhausted || !h.Guessed) {
 		return
 	}
-	if l := learnerOf(rep); h.After == nil && (!rep.Own.Adaptive || h.Wait == 0 || a.row.byChance()) {
-		rep.Chance = a.row.tests(now, rep.Sent, rep.Number, a.sent, l)
+	if l := learnerOf(rep); h.After == nil && (!rep.Own.Adaptive || h.Wait == 0 || a.byChance()) {
+		rep.Chance = a.known().chance.Refused(now, rep.Sent, rep.Number, a.sent, l)
+		if rep.Chance == server.IsChance || rep.Chance == server.IsTried {
+			a.asking = false
+		}
 	}
-	if a.row.byChance() {
+	if a.byChance() {
 		rep.Kind, rep.Wait = ByChance, g.wait(&rep.Reading, now)
-	}
-	switch {
-	case rep.Chance == server.IsChance:
-		a.pace = a.pace.forget(now)
-	case rep.isTried():
-		a.pace.together, a.pace.next = server.Together, now
 	}
 }
 
@@ -348,9 +357,11 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 	}
 	switch {
 	case rep.Doubtful && (rep.Kind.Refused() || h.Bare != NotBare):
-		c.Doubt = a.doubt(now, rep.Sent)
+		c.Doubt = a.doubt(now, rep)
 	case rep.Kind.Refused() && rep.Kind != Final:
-		a.doubts.Stand()
+		if a.doubts.Stand(); a.rate != nil {
+			a.rate.Stand()
+		}
 	}
 	held := a.Held()
 	switch rep.Kind {
@@ -363,6 +374,7 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 	case Refused, Exhausted, ByChance:
 		c.Lifted = g.refuse(rep, now)
 	}
+	a.learn(g, rep, now)
 	h.held = hold{held, a.Held()}
 	if a.Until() > until {
 		c.Until = a.Until()
@@ -382,7 +394,8 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 // a hold of the host has ended.
 func (g *Gate) answered(rep *Report, now meter.Instant) (opened bool) {
 	a := g.Account
-	a.answered(now, rep.Sent, rep.Kind)
+	a.heard = now
+	a.answered(rep.Sent, rep.Kind)
 	g.landed()
 	if !rep.Kind.Refused() && !rep.Kind.accepted() {
 		return false
@@ -400,28 +413,20 @@ func (g *Gate) answered(rep *Report, now meter.Instant) (opened bool) {
 // hold was taken back.
 func (g *Gate) refuse(rep *Report, now meter.Instant) (lifted bool) {
 	a, h := g.Account, rep.Hints
-	a.lately.Add(rep.Sent, 0, a.pace.spacing(rep.Sent)) // a rest before it is none after which nothing was accepted
-	r := refusal{at: now, sent: rep.Sent, wait: int64(rep.Wait), kind: rep.Kind, bare: h.Bare, host: h.Host, all: h.Global}
+	a.lately.Add(rep.Sent, 0, a.spacing()) // a rest before it is none after which nothing was accepted
+	r := refusal{at: now, wait: int64(rep.Wait), kind: rep.Kind, host: h.Host, all: h.Global}
 	if !rep.empty { // an empty quota says itself until when
 		r.wait = a.backoff.Asked(r.wait)
 	}
 	switch {
-	case r.kind == ByChance, rep.isTried(), rep.Own.Adaptive && r.kind == Refused: // of the rate, nothing is learned here
-		if r.wait > 0 {
-			a.holdFor(&r, r.wait)
-		}
 	case h.Explained, rep.lacks:
 	case r.kind == Exhausted && rep.named && r.wait > 0 && !h.Global:
 		a.holdQuotas(rep.figures, now+min(r.wait, longestHold))
 		if h.After != nil {
-			return a.takeBack(h.After.held)
+			return a.takeBack(now, h.After.held)
 		}
 	case r.wait > 0:
-		a.refused(&r)
-	case r.kind == Exhausted && h.Wait == 0:
-		a.emptied(&r, rep.figures)
-	case r.kind == Refused && !rep.Own.Slots: // a limit that learns slots decides
-		a.backOff(&r)
+		a.holdFor(&r, r.wait)
 	}
 	return false
 }
@@ -455,7 +460,7 @@ func (g *Gate) Tokens(now meter.Instant) float64 {
 // Open reports whether nothing stops or bounds requests here now.
 func (g *Gate) Open(now meter.Instant) bool {
 	a := g.Account
-	return a.Until() <= now && a.final == nil && !a.asking && a.pace.over(now) && !slices.ContainsFunc(g.quotas, func(q *quota) bool {
+	return a.Until() <= now && a.final == nil && !a.asking && !a.first.known && a.even.until <= now && !slices.ContainsFunc(g.quotas, func(q *quota) bool {
 		_, bound := q.bound(now)
 		return bound || q.held > now
 	})
@@ -522,17 +527,21 @@ func (g *Gate) matters(now meter.Instant) (must, full meter.Instant) {
 }
 
 // Matters keeps a gate for a request in flight, a hold, refusals in a row and an empty quota.
-func (g *Gate) Matters(meter.Instant) (must, full meter.Instant) {
+func (g *Gate) Matters(now meter.Instant) (must, full meter.Instant) {
 	if g.inFlight > 0 {
 		return meter.Never, meter.Never
 	}
 	a := g.Account
 	_, ask, _ := a.Final()
 	must = max(a.Until(), ask)
-	if a.refusals > 0 { // the next one doubles the backoff, or a success ends the row
-		must = meter.AddInstant(max(must, a.set), a.backoff.Most())
+	full = max(must, a.even.next, a.even.until, a.lately.Matters())
+	if a.first.known {
+		m, f := a.rateMatters(now)
+		must, full = max(must, m), max(full, m, f)
 	}
-	full = max(must, a.pace.next, a.pace.evenly, a.lately.Matters())
+	if a.shown != nil && len(a.gates) > 1 { // which of its gates were refused shows what is counted together
+		full = max(full, meter.AddInstant(a.shown.spell.sent, a.backoff.Most()))
+	}
 	if a.final != nil { // what would be forgotten is that one request asks, and not all
 		full = meter.AddInstant(full, finalStale)
 	}
@@ -546,7 +555,7 @@ func (g *Gate) Matters(meter.Instant) (must, full meter.Instant) {
 			must = max(must, q.reset)
 		}
 	}
-	return must, meter.AddInstant(full, paceIdle)
+	return must, meter.AddInstant(full, second)
 }
 
 func (g *Gate) idle() bool { return g.at == 0 && g.inFlight == 0 }

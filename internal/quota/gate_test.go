@@ -43,10 +43,8 @@ func TestGateIsOpenOnlyIfNothingBoundsIt(t *testing.T) {
 	require.False(t, g.Open(held-1))
 	require.True(t, g.Open(held))
 	burst(t, g, 9*second, 10)
-	a.refused(&refusal{at: 10 * second, sent: 10 * second, wait: second, kind: Refused})
-	require.False(t, g.Open(a.held), "a pace is to begin")
-	require.False(t, g.Open(a.held+paceIdle))
-	require.True(t, g.Open(a.held+paceIdle+1))
+	denied(g, sends(t, g, 10*second, 1), 10*second, 10*second, second, NotBare)
+	require.False(t, g.Open(a.held), "a rate is to be learned")
 }
 
 func TestGateIsForgottenNoEarlierThanWhatStopsIt(t *testing.T) {
@@ -68,7 +66,7 @@ func TestGateIsForgottenNoEarlierThanWhatStopsIt(t *testing.T) {
 	require.True(t, needed(g, a.server.held-1))
 	sends(t, g, a.server.held, 1)
 	g.GiveBack(0, a.server.held, 1)
-	require.Greater(t, fullAt(g), a.pace.next)
+	require.Greater(t, fullAt(g), a.even.next)
 	require.Panics(t, func() { g.GiveBack(0, a.server.held, 1) })
 }
 
@@ -128,7 +126,9 @@ func mess(r *rand.Rand, a *Account, g *Gate, now meter.Instant) {
 	case 1:
 		a.server.Hold(now, number())
 	case 2:
-		a.backOff(&refusal{at: now, sent: max(0, now-r.Int64N(second)), bare: Bare(r.IntN(3)), kind: Refused})
+		if at := g.Ready(now, 0, 1); at == now {
+			denied(g, g.Take(now, now, 1, true), max(0, now-r.Int64N(second)), now, max(0, number()), Bare(r.IntN(3)))
+		}
 	case 3:
 		if g.inFlight > 0 {
 			g.GiveBack(0, now, 1)

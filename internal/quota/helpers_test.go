@@ -3,6 +3,7 @@ package quota
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -62,6 +63,20 @@ func denies(g *Gate, n int64, sent, now meter.Instant) {
 	g.apply(&Report{Reading: Reading{Hints: &Hints{Limited: true}}, Sent: sent, Number: n, Own: Own{Slots: true}}, now)
 }
 
+// denied has a request refused that no quota explains, with a wait if there is one.
+func denied(g *Gate, n int64, sent, now meter.Instant, wait int64, bare Bare) Change {
+	h := &Hints{Limited: bare == NotBare, Bare: bare, Wait: time.Duration(wait), Asked: wait > 0, Status: 429}
+	return g.apply(&Report{Reading: Reading{Hints: h}, Sent: sent, Number: n, Own: g.Account.own}, now)
+}
+
+// burst has n requests leave at now and be accepted.
+func burst(t *testing.T, g *Gate, now meter.Instant, n int) {
+	t.Helper()
+	for range n {
+		asks(t, g, now)
+	}
+}
+
 // asks sends a request that is accepted immediately.
 func asks(t testing.TB, g *Gate, now meter.Instant, figures ...Figures) {
 	t.Helper()
@@ -113,12 +128,4 @@ func requireWaits(t testing.TB, g *Gate, now meter.Instant) {
 	require.Equal(t, meter.Never, g.Ready(now, 0, 1))
 	require.Less(t, g.Plan(now, 0, 1), meter.Never)
 	require.False(t, g.Payable(now, 1))
-}
-
-// kindOf returns what a refusal is that an empty quota explains, or does not.
-func kindOf(explained bool) Kind {
-	if explained {
-		return Exhausted
-	}
-	return Refused
 }

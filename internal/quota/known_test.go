@@ -208,17 +208,6 @@ func TestAStateIsThatOfTheNextWindowAfterTheEnd(t *testing.T) {
 	require.False(t, g.Open(60*second))
 }
 
-func TestAStateHasThePaceUntilItEnds(t *testing.T) {
-	a, _, _ := newFamilies()
-	a.refused(&refusal{at: second, sent: second, wait: second, kind: Refused})
-	end := a.Until()
-	for now, pace := range map[meter.Instant]float64{end: a.pace.rate, end + paceIdle: a.pace.at(end + paceIdle), end + paceIdle + 1: 0} {
-		got, quotas := a.State(now)
-		require.Equal(t, pace, got)
-		require.Empty(t, quotas)
-	}
-}
-
 func TestWhatIsForgottenIsReportedAgain(t *testing.T) {
 	a, g, _ := newFamilies()
 	asks(t, g, 0, core(100, 2, 60*second))

@@ -12,7 +12,8 @@ type played struct {
 	until  meter.Instant // a hold
 	shut   bool          // no request is sent any more, as far as is known
 	asks   bool          // the next request finds out what the server allows after a hold
-	pace   pace
+	even   evenly
+	rate   meter.Meter   // nil: none is learned
 	last   meter.Instant // when the last request was sent
 	quotas []playedQuota
 	units  meter.Meter // nil: no units stop requests
@@ -34,8 +35,10 @@ type playedQuota struct {
 // Play implements [meter.Player].
 func (g *Gate) Play(now meter.Instant) (m meter.Meter, known bool) {
 	a := g.Account
-	p := &played{until: a.Until(), shut: a.final != nil, pace: a.pace, last: a.backoff.Last()}
-	p.pace.fed = meter.Never // all requests are accepted
+	p := &played{until: a.Until(), shut: a.final != nil, even: a.even, last: a.backoff.Last()}
+	if known = true; a.rate != nil {
+		p.rate, known = a.rate.Play(now)
+	}
 	for _, q := range g.quotas {
 		if x, stops := q.play(now); stops {
 			p.quotas = append(p.quotas, x)
@@ -45,7 +48,7 @@ func (g *Gate) Play(now meter.Instant) (m meter.Meter, known bool) {
 		p.units, _ = a.units.Play(now)
 	}
 	p.asks = len(p.quotas) == 0 && p.units == nil && p.until > now
-	return p, true
+	return p, known
 }
 
 // play returns what Play copies, and reports whether it stops requests.
@@ -129,9 +132,9 @@ func (p *played) Ready(from meter.Instant, ahead, cost int64) meter.Instant {
 	if p.shut {
 		return meter.Never
 	}
-	at := max(from, p.until)
-	if !p.pace.over(at) {
-		at = max(at, p.pace.next)
+	at := max(from, p.until, p.even.next)
+	if p.rate != nil {
+		at = p.rate.Ready(at, 0, 1)
 	}
 	for i := range p.quotas {
 		at = p.quotas[i].ready(at, p.last, meter.AddCount(ahead, cost))
@@ -150,7 +153,10 @@ func (p *played) Take(due, now meter.Instant, cost int64, waited bool) int64 {
 	if p.units != nil {
 		p.units.Take(due, now, cost, waited)
 	}
-	p.pace.take(due, p.last)
+	p.even.take(due)
+	if p.rate != nil {
+		p.rate.Take(due, now, 1, true)
+	}
 	for i := range p.quotas {
 		p.quotas[i].take(due)
 	}

@@ -1,16 +1,17 @@
 package quota
 
-import "github.com/httpthrottle/throttle/internal/meter"
+import (
+	"github.com/httpthrottle/throttle/internal/aimd"
+	"github.com/httpthrottle/throttle/internal/meter"
+)
 
 // A refusal is one of a request because of a limit, which waiting ends.
 type refusal struct {
 	at   meter.Instant // when it came
-	sent meter.Instant // when the request was sent
 	wait int64         // for which it asks; 0: it does not say
 	kind Kind          // Refused, Exhausted or ByChance
-	bare Bare
-	host bool // it may concern the other accounts of the server, too
-	all  bool // it says that it concerns all requests with the same keys, also those that are counted separately
+	host bool          // it may concern the other accounts of the server, too
+	all  bool          // it says that it concerns all requests with the same keys, also those that are counted separately
 }
 
 // A LastRefusal is the last refusal of an account because of a limit, for people.
@@ -55,7 +56,10 @@ func (w Why) String() string {
 // A standing is what a refusal changes of an account, except for quotas.
 type standing struct {
 	barrier barrier
-	pace    pace
-	row     row
 	host    barrier // of the server
+	asking  bool
+	even    evenly
+	rate    *aimd.Meter
+	first   first
+	shown   *shown
 }

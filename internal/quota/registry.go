@@ -200,7 +200,7 @@ func (r *Registry) Apply(g *Gate, rep *Report, now meter.Instant) Change {
 // it does nothing, and reports false: where requests wait, and where something may be known of a refusal that the response contradicts.
 func (r *Registry) Accepted(g *Gate, rep *Report, now meter.Instant) (ok bool) {
 	a := g.Account
-	if len(a.waiting) > 0 || a.byRefusal || g.isWeighed() || a.final != nil || a.held > rep.Sent || a.server.held > rep.Sent || rep.Own.Learns() || r.size > maxTotal {
+	if len(a.waiting) > 0 || a.byRefusal || a.first.known || g.isWeighed() || a.final != nil || a.held > rep.Sent || a.server.held > rep.Sent || rep.Own.Learns() || r.size > maxTotal {
 		return false
 	}
 	rep.Kind = Done
@@ -224,6 +224,9 @@ func (r *Registry) ApplyUngated(key *Key, rep *Report, unseen Unseen, now meter.
 	if rep.Hints.After == nil {
 		g.Sent()
 		a.backoff.Sent(rep.Sent, false)
+		if a.rate != nil {
+			a.rate.Sent()
+		}
 	}
 	if unseen.Before != (record.Record{}) {
 		a.lately = unseen.Before.Without(float64(unseen.Since + 1)) // their responses have not come
@@ -277,7 +280,7 @@ func (r *Registry) split(g *Gate, b *belonging, now meter.Instant) *Account {
 		return a
 	}
 	n := newAccount(a.server, r.seeds.Uint64())
-	n.Key, n.final, n.own, n.bare, n.sent, n.used, n.pace.most = a.Key, a.final, a.own, a.bare, a.sent, now, a.pace.most
+	n.Key, n.final, n.own, n.bare, n.sent, n.used, n.even.most = a.Key, a.final, a.own, a.bare, a.sent, now, a.even.most
 	a.server.add(n)
 	if b.mixed {
 		for _, q := range g.quotas {
@@ -285,7 +288,8 @@ func (r *Registry) split(g *Gate, b *belonging, now meter.Instant) *Account {
 		}
 	}
 	if b.refused {
-		a.pace, a.row = a.pace.forget(now), row{}
+		g.odds, a.shown = 0, nil
+		a.unlearn()
 	}
 	return n
 }
@@ -302,10 +306,7 @@ func (r *Registry) move(g *Gate, to *Account, now meter.Instant) (from *Account)
 	}
 	g.quotas = nil
 	g.Leave()
-	if more := from.sent - to.sent; more > 0 {
-		to.sent = from.sent
-		to.units.skip(more)
-	}
+	from.moves(to, g, now)
 	g.Join(to)
 	if to.knows(Unnamed) {
 		g.under(now, Unnamed)

@@ -1,6 +1,9 @@
 package quota
 
-import "github.com/httpthrottle/throttle/internal/meter"
+import (
+	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/server"
+)
 
 const firstRetry = second / 32 // after a request was refused although the window should have ended
 
@@ -15,7 +18,7 @@ func (r *retry) accepted() { r.backoff /= 4 }
 
 // again sets when a request tries again after one was refused for a reason that is not known.
 func (r *retry) again(now meter.Instant, chance float64) {
-	r.backoff = max(min(max(2*r.backoff, firstRetry), second<<longestBack), r.backoff)
+	r.backoff = max(min(max(2*r.backoff, firstRetry), server.Longest), r.backoff)
 	r.try = r.after(now, chance)
 }
 

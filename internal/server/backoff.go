@@ -57,6 +57,9 @@ func (b *Backoff) Sent(now meter.Instant, waited bool) (rested int64) {
 	return rested
 }
 
+// Rested takes a time in which the client had nothing to send.
+func (b *Backoff) Rested(d int64) { b.since += d }
+
 // Accepted takes an accepted request that was sent then.
 func (b *Backoff) Accepted(sent meter.Instant) {
 	if d := sent - b.since; d > 0 {

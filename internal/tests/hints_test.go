@@ -223,18 +223,18 @@ func TestABodyThatWasReadForAHintIsPutBack(t *testing.T) {
 	assert.GreaterOrEqual(t, r.Wait, 59*time.Second)
 }
 
-func TestARefusalWithoutAKnownEndHoldsForTwiceAsLongEachTime(t *testing.T) {
+func TestRefusalsWithoutAKnownEndHoldForNoShorterTimeThanBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr, err := throttle.New(serverFunc(func(*http.Request) *http.Response { return says(429) }), throttle.WithFailFast())
 		require.NoError(t, err)
-		for _, hold := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second} {
+		for _, hold := range []time.Duration{time.Second, 2 * time.Second, 2 * time.Second, 2 * time.Second, 2 * time.Second, 2600 * time.Millisecond} { // from then on a third of the time for which nothing was accepted
 			_, r := ask(t, tr, api)
 			require.Nil(t, r)
 			_, r = ask(t, tr, api)
 			require.NotNil(t, r)
 			assert.Equal(t, throttle.ReasonHeld, r.Reason)
 			assert.GreaterOrEqual(t, r.Wait, hold)
-			assert.LessOrEqual(t, r.Wait, hold+hold/10)
+			assert.LessOrEqual(t, r.Wait, hold+hold/2)
 			time.Sleep(r.Wait)
 		}
 	})
@@ -533,13 +533,14 @@ func TestAKnownLimitIsUsedAgainRightAfterAnOutage(t *testing.T) {
 				switch {
 				case falls+time.Second <= at && at < rises:
 					while++
-				case rises+time.Second <= at && at < rises+3*time.Second:
+				case rises+1300*time.Millisecond <= at && at < rises+3300*time.Millisecond: // a gap is up to a fifth longer than a second, at random
 					after++
 				}
 			}
-			assert.LessOrEqual(t, s.refused, int(down/time.Second)+9, "requests in the outage")
-			assert.InDelta(t, (down-time.Second).Seconds()/1.02, while, 1, "one a second after the last response, once the row is seen")
-			assert.InDelta(t, 2*rate, after, 1, "in the second and third second after it")
+			assert.LessOrEqual(t, s.refused, int(down/time.Second)+11, "requests in the outage")
+			once := (down - time.Second).Seconds() / 1.12
+			assert.InDelta(t, once, while, 1+once/25, "one a second after the last response, once the row is seen")
+			assert.InDelta(t, 2*rate, after, 1, "in two seconds after it")
 		})
 	}
 }

@@ -128,8 +128,8 @@ func TestAPaceSuitsServersThatEstimate(t *testing.T) {
 	estimated := []string{"estimated"}
 	atEach(t, estimated, []int64{20, 60}, func(t *testing.T, s *strictServer, n int64, per time.Duration) {
 		share, refused := s.saturated(t, throttle.Pace(95*n, 100*per))
-		require.GreaterOrEqual(t, share, 0.92)
-		require.LessOrEqual(t, refused, 0.025)
+		require.GreaterOrEqual(t, share, 0.90)
+		require.LessOrEqual(t, refused, 0.03)
 	})
 	atEach(t, estimated, []int64{5, 10}, func(t *testing.T, s *strictServer, n int64, per time.Duration) {
 		share, refused := s.saturated(t, throttle.Pace(n-1, per))
@@ -153,12 +153,12 @@ func TestAServerThatEstimatesIsUsedWithHintsAlone(t *testing.T) {
 				time.Sleep(phase * time.Second / phases)
 				s := &strictServer{n: n, per: time.Second, way: way, counts: "estimated", asks: "1", random: rand.New(rand.NewPCG(1, 2))}
 				saturate(t, throttle.Must(throttle.New(s)), 16, seconds*time.Second)
-				require.GreaterOrEqual(t, s.accepted, n*seconds*65/100, "phase %d", phase)
+				require.GreaterOrEqual(t, s.accepted, n*seconds*70/100, "phase %d", phase)
 				require.LessOrEqual(t, s.sent-s.accepted, s.sent/25, "phase %d", phase)
 				sum += s.accepted
 			})
 		}
-		require.GreaterOrEqual(t, sum, n*seconds*phases*80/100, "%v away", way)
+		require.GreaterOrEqual(t, sum, n*seconds*phases*85/100, "%v away", way)
 	}
 }
 

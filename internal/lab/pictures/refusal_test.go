@@ -20,7 +20,7 @@ import (
 type run struct {
 	events     []event
 	begin, end time.Duration // from the refusal until the next request is sent to the host
-	pace       [2]float64    // when it ends, and 2 s later
+	pace       [2]float64    // when it ends, and 1 s later
 }
 
 // An event is a request.
@@ -117,7 +117,7 @@ func play(t *testing.T) (r run) {
 		for i := range r.pace {
 			for range 200 {
 				mu.Lock()
-				over := r.end > 0 && time.Since(start) >= r.end+time.Duration(i)*2*time.Second
+				over := r.end > 0 && time.Since(start) >= r.end+time.Duration(i)*time.Second
 				mu.Unlock()
 				if over {
 					break
@@ -178,7 +178,7 @@ func (r *run) draw() string {
 	c.text(x(r.begin)+5, bottom+14, "b", "start", "nothing is sent")
 	c.text(x(r.begin)+5, bottom+31, "", "start", "3 s, up to a tenth longer")
 	c.text(x(r.end)+5, bottom+14, "b", "start", "then one by one")
-	c.text(x(r.end)+5, bottom+31, "", "start", fmt.Sprintf("%.0f a second, as before; %.0f after 2 s", r.pace[0], r.pace[1]))
+	c.text(x(r.end)+5, bottom+31, "", "start", fmt.Sprintf("%.0f a second, as before; %.0f after 1 s", r.pace[0], r.pace[1]))
 	c.path("line", fmt.Sprintf("M%.1f %.1fH%.1f", left, bottom+42, x(length)))
 	for s := range int(length.Seconds()) + 1 {
 		c.text(x(time.Duration(s)*time.Second), bottom+58, "", "middle", fmt.Sprintf("%d%s", s, strings.Repeat(" s", min(1, s/int(length.Seconds())))))
