@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"cmp"
 	"net/http"
 
 	"github.com/httpthrottle/throttle/headers"
@@ -14,7 +15,8 @@ import (
 type call struct {
 	req *http.Request
 	*overrides
-	at stage
+	at    stage
+	tries bool // it is left to the caller if it cannot go immediately
 }
 
 // A stage is where a request is when its RoundTrip returns or panics. Who ends its flight depends on it.
@@ -28,11 +30,6 @@ const (
 
 // callOf returns the call of a request that has arrived.
 func callOf(req *http.Request) call { return call{req: req, overrides: overridesOf(req.Context())} }
-
-// host returns the host as the request has it, and name as limits and servers' accounts know it; see [ByHost].
-func (c *call) host() string { return hostOf(c.req) }
-
-func (c *call) name() string { return ByHost(c.req) }
 
 // ended returns why the request has ended; nil: it has not.
 func (c *call) ended() error {
@@ -52,23 +49,29 @@ type tariff struct {
 	byHost  bool           // some limit counts requests without a key by host
 }
 
+// placeOf returns the host of a request, and its parts by which its API is known to count separately.
+func (t *tariff) placeOf(c *call) (host, parts string) {
+	if host = traits.Name(c.req); c.req.URL == nil {
+		return host, ""
+	}
+	if by := t.hints.Parts(host); len(by) > 0 {
+		parts = traits.Parts(c.req, by)
+	}
+	return host, parts
+}
+
 // passBy sets the key of the gate of a request, except the keys of limits. It looks for the model of the request if its server is known to
 // count by models as surely as that.
 func (t *tariff) passBy(c *call, gate *quota.Key, surely quota.Models) {
-	gate.Host = c.name()
-	if c.req.URL == nil {
-		return
-	}
-	traits.Describe(gate, c.req, t.limiter.seed, t.limiter.core.Models(gate.Host) >= surely)
-	if parts := t.hints.Parts(gate.Host); len(parts) > 0 {
-		gate.Parts = traits.Parts(c.req, parts)
+	if gate.Host, gate.Parts = t.placeOf(c); c.req.URL != nil {
+		traits.Describe(gate, c.req, t.limiter.seed, t.limiter.core.Models(gate.Host) >= surely)
 	}
 }
 
-// gateOf returns the gate of a request that waits.
+// gateOf returns the gate of a request that waits, or has been sent.
 func (t *tariff) gateOf(c *call) *quota.Key {
 	g := new(quota.Key)
-	t.passBy(c, g, quota.TriesModels) // the server may be found to count by model while it waits
+	t.passBy(c, g, quota.TriesModels) // the server may be found to count by model meanwhile
 	key := t.keyOf(c)
 	policies := t.limiter.own()
 	for i := range policies {
@@ -77,8 +80,11 @@ func (t *tariff) gateOf(c *call) *quota.Key {
 	return g
 }
 
-// charge adds the charge of a request in each limit, and its keys to the key of its gate, if it passes one.
+// charge adds the charge of a request in each limit, and sets the key of its gate, if it passes one.
 func (t *tariff) charge(c *call, r *limiter.Request, gate *quota.Key) {
+	if gate != nil {
+		t.passBy(c, gate, quota.CountsModels)
+	}
 	if t.price != nil && !t.orders && c.overrides == noOverrides {
 		r.AddPrice(t.price)
 		return
@@ -117,24 +123,16 @@ func (t *tariff) chargeEach(c *call, r *limiter.Request, gate *quota.Key) {
 }
 
 // accountOf returns the host as the key of requests without one, and the account in which its server counts a request in a unit of its own:
-// the host, and the parts of the request by which the API is known to count separately.
+// the host, and the parts of the request.
 func (t *tariff) accountOf(c *call, gate *quota.Key) (host, account string) {
 	parts := ""
 	if gate != nil {
 		host, parts = gate.Host, gate.Parts
 	} else {
-		host = c.name()
+		host, parts = t.placeOf(c)
 	}
-	if host == "" {
-		host = NoKey
-	}
-	if !t.units || c.req.URL == nil {
-		return host, host
-	}
-	if gate == nil {
-		parts = traits.Parts(c.req, t.hints.Parts(host))
-	}
-	if parts == "" {
+	host = cmp.Or(host, NoKey)
+	if !t.units || parts == "" {
 		return host, host
 	}
 	return host, host + " " + parts

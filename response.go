@@ -46,7 +46,7 @@ func (s *sent) request(r *limiter.Request) *limiter.Request {
 func (t *Transport) send(c *call, r *limiter.Request) (*http.Response, reach, error) {
 	c.at = inFlight
 	s := sent{tracked: c.receipt != nil || t.limiter.tracks && r.IsTracked() || r.IsGated()}
-	done := !s.tracked // neither the base nor a function of the user has panicked, or that means nothing to any limit
+	done := !s.tracked // the base has not panicked, or that means nothing to any limit
 	defer func() {
 		if !done {
 			t.abort(s.request(r), &s)
@@ -57,9 +57,20 @@ func (t *Transport) send(c *call, r *limiter.Request) (*http.Response, reach, er
 	}
 	s.resp, s.far, s.err = t.forwardHolding(c.req, s.request(r))
 	s.read = s.err == nil && t.reads(c, s.resp, r.At)
+	done = true
+	return t.conclude(c, r, &s)
+}
+
+// conclude has the limits learn what has become of a request, which was r when it was granted, and returns that.
+func (t *Transport) conclude(c *call, r *limiter.Request, s *sent) (*http.Response, reach, error) {
 	if s.tracked || s.read || s.err != nil {
-		done = false
-		t.learn(c, s.request(r), &s)
+		done := false // no function of the user has panicked
+		defer func() {
+			if !done {
+				t.abort(s.request(r), s)
+			}
+		}()
+		t.learn(c, s.request(r), s)
 		done = true
 	}
 	if s.kept == nil {
@@ -158,7 +169,7 @@ func (t *Transport) answer(c *call, resp *http.Response, s *sent) {
 		a.Unsent = a.Unsent || !hasBody(req) && t.inner == nil // a nested Transport would have reported that
 	}
 	if a.Hints != nil {
-		a.Traits = traits.Of(req, len(a.Hints.Quotas) > 0 && t.limiter.core.Models(c.name()) == quota.TriesModels)
+		a.Traits = traits.Of(req, len(a.Hints.Quotas) > 0 && t.limiter.core.Models(traits.Name(req)) == quota.TriesModels)
 	}
 	if s.more != nil {
 		a.Doubts = s.more.doubts
@@ -215,7 +226,7 @@ func (t *Transport) reads(c *call, resp *http.Response, granted meter.Instant) b
 	case !t.noHints && failed && meaningOf(resp.StatusCode).bare != quota.NotBare:
 		return true
 	}
-	host := c.host()
+	host := traits.Host(c.req)
 	if !failed && (!t.sampler.Reads(host, granted, len(resp.Header)) && !t.readsAll || len(resp.Header) == 0) {
 		return false
 	}
@@ -232,7 +243,7 @@ func (t *Transport) readHints(c *call, resp *http.Response) (*quota.Hints, *body
 	if t.noHints && resp.StatusCode < 400 {
 		return nil, nil
 	}
-	req, host, bare := c.req, c.host(), meaningOf(resp.StatusCode).bare
+	req, host, bare := c.req, traits.Host(c.req), meaningOf(resp.StatusCode).bare
 	if (bare != quota.NotBare || mayBeLocal(req, resp)) && t.hints.Silent(host, resp.StatusCode, resp.Header) { // reads has asked that of all others
 		if bare != quota.NotBare && !t.noHints {
 			return &quota.Hints{Status: resp.StatusCode, Bare: bare, Given: t.sampler.Gave(host)}, nil
@@ -242,7 +253,7 @@ func (t *Transport) readHints(c *call, resp *http.Response) (*quota.Hints, *body
 	now, header := time.Now(), content.Decoded(resp.Header)
 	signal := t.hints.Parse(host, resp.StatusCode, header, nil, now)
 	if signal.Limited {
-		t.serverRefused(req.Context(), c.name(), resp.StatusCode, signal.Wait.Value)
+		t.serverRefused(req.Context(), traits.Name(req), resp.StatusCode, signal.Wait.Value)
 	}
 	if t.noHints {
 		return nil, nil
@@ -275,7 +286,7 @@ func (t *Transport) readHints(c *call, resp *http.Response) (*quota.Hints, *body
 // unread counts a response whose body a limit needs and which is compressed. The first time, it logs what helps.
 func (t *Transport) unread(c *call, resp *http.Response, limit *bucket.Limit) {
 	if t.limiter.core.CountUnread(limit) {
-		t.observer.unread(c.req.Context(), limit.Name, c.host(), strings.Join(resp.Header[content.Encoding], ", "))
+		t.observer.unread(c.req.Context(), limit.Name, traits.Host(c.req), strings.Join(resp.Header[content.Encoding], ", "))
 	}
 }
 

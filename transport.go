@@ -220,17 +220,43 @@ func (t *Transport) arrive(c *call) (asked *limiter.Asked, resp *http.Response, 
 	if t.rooms != nil {
 		t.lend(&r)
 	}
-	granted, rejected, err := t.enter(c, &r, c.longestWait(t.maxWait) == 0)
+	granted, rejected := false, false
+	if t.isHinted() {
+		granted, rejected, err = t.payByGate(c, &r)
+	} else {
+		granted, rejected, err = t.pay(c, &r, nil)
+	}
 	switch {
 	case granted:
 		resp, far, err = t.send(c, &r)
 	case err != nil:
 		resp, far, err = t.turnAway(c.req, err, rejected)
 	default:
-		asked = r.Asked()
+		if !c.tries {
+			asked = r.Asked()
+		}
 		t.takeBack(&r)
 	}
 	return asked, resp, far, err
+}
+
+// payByGate is pay for a request that passes a gate. The key of the gate is on the stack only meanwhile.
+func (t *Transport) payByGate(c *call, r *limiter.Request) (granted, rejected bool, err error) {
+	var gate quota.Key
+	return t.pay(c, r, &gate)
+}
+
+// pay charges a request if it can be sent immediately. One that must never wait is rejected otherwise, unless the queue has to decide.
+func (t *Transport) pay(c *call, r *limiter.Request, gate *quota.Key) (granted, rejected bool, err error) {
+	t.tariff.charge(c, r, gate)
+	if err = c.ended(); err != nil {
+		return false, false, err
+	}
+	if !c.tries && c.longestWait(t.maxWait) == 0 {
+		granted, err = t.limiter.core.NowOrNever(r, gate)
+		return granted, err != nil, err
+	}
+	return t.limiter.core.Now(r, gate), false, nil
 }
 
 // sell is arrive for a request that needs no more than the price: only an error, or a response that may mean something, makes it a Request.
@@ -308,18 +334,7 @@ func (t *Transport) learnSold(c *call, paid *limiter.Paid, resp *http.Response, 
 	if err != nil {
 		s.far = t.noteError(c.req, r.At, reachedServer, err)
 	}
-	done := false // no function of the user has panicked
-	defer func() {
-		if !done {
-			t.abort(&r, &s)
-		}
-	}()
-	t.learn(c, &r, &s)
-	done = true
-	if s.kept == nil {
-		t.takeBack(&r)
-	}
-	return s.resp, s.far, s.err
+	return t.conclude(c, &r, &s)
 }
 
 // bought makes r the request that was granted at the price.
@@ -361,34 +376,6 @@ func (t *Transport) isExempt(c *call) bool {
 
 // isHinted reports whether requests pass gates before they wait.
 func (t *Transport) isHinted() bool { return !t.noHints && t.limiter.core.HasHints.Load() }
-
-// enter charges a request if it can be sent immediately. With orNever it rejects a request that cannot, unless that has a gate.
-func (t *Transport) enter(c *call, r *limiter.Request, orNever bool) (granted, rejected bool, err error) {
-	if t.isHinted() {
-		granted, err = t.enterByGate(c, r)
-		return granted, false, err
-	}
-	t.tariff.charge(c, r, nil)
-	if err = c.ended(); err != nil {
-		return false, false, err
-	}
-	if !orNever {
-		return t.limiter.core.Now(r, nil), false, nil
-	}
-	granted, err = t.limiter.core.NowOrNever(r)
-	return granted, err != nil, err
-}
-
-// enterByGate charges a request that passes a gate if it can be sent immediately. The key of the gate is on the stack only meanwhile.
-func (t *Transport) enterByGate(c *call, r *limiter.Request) (granted bool, err error) {
-	var gate quota.Key
-	t.tariff.passBy(c, &gate, quota.CountsModels)
-	t.tariff.charge(c, r, &gate)
-	if err = c.ended(); err == nil {
-		granted = t.limiter.core.Now(r, &gate)
-	}
-	return granted, err
-}
 
 // await waits until a request is granted, and lets its Receipt see that. In roundTrip, its arguments would be on the stack of what is called
 // there, too.
