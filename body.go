@@ -286,7 +286,7 @@ func (t *Transport) settleByHeaders(c *call, resp *http.Response, r *limiter.Req
 			}
 			switch {
 			case inBody:
-				t.unread(c, resp, of.Limit())
+				t.observer.unread(t.limiter.core, of.Limit(), req, resp)
 			case resp.StatusCode < 300 && policy.paths.See(0):
 				t.observer.suspicious(policy)
 			}

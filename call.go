@@ -60,6 +60,11 @@ func (t *tariff) placeOf(c *call) (host, parts string) {
 	return host, parts
 }
 
+// traitsOf returns what else a server may count a request by, with its model if the server may count by models, which is being tried.
+func (t *tariff) traitsOf(c *call, tries bool) quota.Traits {
+	return traits.Of(c.req, tries && t.limiter.core.Models(traits.Name(c.req)) == quota.TriesModels)
+}
+
 // passBy sets the key of the gate of a request, except the keys of limits. It looks for the model of the request if its server is known to
 // count by models as surely as that.
 func (t *tariff) passBy(c *call, gate *quota.Key, surely quota.Models) {

@@ -8,12 +8,10 @@ import (
 	"net"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/httpthrottle/throttle/headers"
 	"github.com/httpthrottle/throttle/internal/aimd"
-	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/content"
 	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/meter"
@@ -89,14 +87,8 @@ func (t *Transport) learn(c *call, r *limiter.Request, s *sent) {
 	if t.limiter.judges && !s.local {
 		t.judge(r, resp, s.err)
 	}
-	if gated := r.IsGated(); s.more != nil || s.answer.Hints != nil && !gated {
-		gate := t.tariff.gateOf(c)
-		if s.more != nil {
-			s.more.gate = gate
-		}
-		if !gated {
-			t.limiter.core.ReportUngated(r, gate, &s.answer)
-		}
+	if s.answer.Hints != nil {
+		t.passAfter(c, r, s)
 	}
 	if resp != nil && (s.more != nil || t.limiter.follows && !s.answer.Unsent) {
 		t.follow(c, resp, r, s)
@@ -111,6 +103,24 @@ func (t *Transport) learn(c *call, r *limiter.Request, s *sent) {
 		if s.answer.Settles() {
 			saySettled(r, &s.answer)
 		}
+	}
+}
+
+// passAfter finds out what the server may count a request by whose response has hints. They are reported to its gate, if it passed none.
+func (t *Transport) passAfter(c *call, r *limiter.Request, s *sent) {
+	gated := r.IsGated()
+	if gated {
+		s.answer.Traits = t.tariff.traitsOf(c, len(s.answer.Hints.Quotas) > 0)
+	}
+	if gated && s.more == nil {
+		return
+	}
+	gate := t.tariff.gateOf(c)
+	if s.more != nil {
+		s.more.gate = gate
+	}
+	if !gated {
+		t.limiter.core.ReportUngated(r, gate, &s.answer)
 	}
 }
 
@@ -167,9 +177,6 @@ func (t *Transport) answer(c *call, resp *http.Response, s *sent) {
 	if s.err != nil && errors.Is(s.err, ErrThrottled) { // the body of a request can fail with it, too
 		s.local = true
 		a.Unsent = a.Unsent || !hasBody(req) && t.inner == nil // a nested Transport would have reported that
-	}
-	if a.Hints != nil {
-		a.Traits = traits.Of(req, len(a.Hints.Quotas) > 0 && t.limiter.core.Models(traits.Name(req)) == quota.TriesModels)
 	}
 	if s.more != nil {
 		a.Doubts = s.more.doubts
@@ -273,20 +280,13 @@ func (t *Transport) readHints(c *call, resp *http.Response) (*quota.Hints, *body
 	}
 	coding := content.CodingOf(resp.Header)
 	if coding == content.Unreadable || streamed && coding != content.Plain {
-		t.unread(c, resp, t.limiter.core.Gate)
+		t.observer.unread(t.limiter.core, t.limiter.core.Gate, c.req, resp)
 		return w, nil
 	}
 	w.Final = nil // until the body says why
 	return w, &bodyHints{
 		transport: t, ctx: req.Context(), at: now, host: host, status: resp.StatusCode, header: header.Clone(), gzipped: coding == content.Gzipped,
 		streamed: streamed, signal: signal, hints: w, doubts: new(limiter.Doubts),
-	}
-}
-
-// unread counts a response whose body a limit needs and which is compressed. The first time, it logs what helps.
-func (t *Transport) unread(c *call, resp *http.Response, limit *bucket.Limit) {
-	if t.limiter.core.CountUnread(limit) {
-		t.observer.unread(c.req.Context(), limit.Name, traits.Host(c.req), strings.Join(resp.Header[content.Encoding], ", "))
 	}
 }
 

@@ -38,6 +38,23 @@ type syntheticBody struct{ bytes.Reader }
 
 func (*syntheticBody) Close() error { return nil }
 
+// turnAway returns the response or the error for a request that is not sent, because of a Rejection or of the end of its context.
+func (t *Transport) turnAway(req *http.Request, err error, rejected bool) (*http.Response, reach, error) {
+	if !rejected {
+		return nil, reachedNoBase, err
+	}
+	r := err.(*Rejection)
+	if t.asError || r.onlyError() {
+		return nil, reachedNoBase, r
+	}
+	if t.shape != nil {
+		if made := t.shape(r, req); made != nil {
+			return r.shaped(req, made), reachedNoBase, nil
+		}
+	}
+	return r.Response(req), reachedNoBase, nil
+}
+
 // RejectionOf returns the rejection behind a response that a Transport made, and reports whether a Transport made it. So it
 // distinguishes a synthetic 429 from a 429 sent by the server. It looks at the context of the response's Request, which a server
 // cannot forge. It needs the response itself, not a copy; http.Client returns the response itself.
@@ -106,13 +123,8 @@ func (s *synthetic) document(r *Rejection) []byte {
 	return p.Write(&s.room, s.response.Header)
 }
 
-// shaped returns the response of the user's shape to a rejection, or the default if that is nil. It fills in what a whole response must
-// have.
-func (r *Rejection) shaped(req *http.Request, shape func(*Rejection, *http.Request) *http.Response) *http.Response {
-	made := shape(r, req)
-	if made == nil {
-		return r.Response(req)
-	}
+// shaped returns the response that the user's shape has made of a rejection. It fills in what a whole response must have.
+func (r *Rejection) shaped(req *http.Request, made *http.Response) *http.Response {
 	resp := made
 	if by, ok := RejectionOf(made); !ok || by != r { // not made by Response, and the user may return it more than once
 		s := r.respond(req)

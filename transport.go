@@ -424,23 +424,3 @@ func (t *Transport) sendWaited(c *call, w *limiter.Waiter) (*http.Response, reac
 	w.Take(&r)
 	return t.send(c, &r)
 }
-
-// turnAway returns the response or the error for a request that is not sent, because of a Rejection or of the end of its context.
-func (t *Transport) turnAway(req *http.Request, err error, rejected bool) (*http.Response, reach, error) {
-	if !rejected {
-		return nil, reachedNoBase, err
-	}
-	resp, err := t.reject(req, err.(*Rejection))
-	return resp, reachedNoBase, err
-}
-
-// reject returns what the caller gets for a rejection.
-func (t *Transport) reject(req *http.Request, r *Rejection) (*http.Response, error) {
-	if t.asError || r.onlyError() {
-		return nil, r
-	}
-	if t.shape != nil {
-		return r.shaped(req, t.shape), nil
-	}
-	return r.Response(req), nil
-}
