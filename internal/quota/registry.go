@@ -38,7 +38,8 @@ type Registry struct {
 	keeper  keep.Keeper[*Gate]
 	recent  *Gate // what Find returned last, since most programs send many requests of one kind in a row; nil: it was forgotten
 	seeds   meter.Dice
-	Wall    *meter.Wall // the client's; nil: it is not known
+	Wall    *meter.Wall                          // the client's; nil: it is not known
+	Owner   func(g *Gate, now meter.Instant) any // of a new gate; nil: it has none
 }
 
 // A place is what a gate is found by.
@@ -118,6 +119,9 @@ func (r *Registry) addTo(a *Account, key *Key, now meter.Instant) *Gate {
 	r.peak = max(r.peak, len(r.gates))
 	r.keeper.Add(g, now)
 	r.count(a)
+	if r.Owner != nil {
+		g.Owner = r.Owner(g, now)
+	}
 	return g
 }
 
