@@ -60,11 +60,6 @@ func (t *tariff) placeOf(c *call) (host, parts string) {
 	return host, parts
 }
 
-// traitsOf returns what else a server may count a request by, with its model if the server may count by models, which is being tried.
-func (t *tariff) traitsOf(c *call, tries bool) quota.Traits {
-	return traits.Of(c.req, tries && t.limiter.core.Models(traits.Name(c.req)) == quota.TriesModels)
-}
-
 // passBy sets the key of the gate of a request, except the keys of limits. It looks for the model of the request if its server is known to
 // count by models as surely as that.
 func (t *tariff) passBy(c *call, gate *quota.Key, surely quota.Models) {
@@ -83,6 +78,18 @@ func (t *tariff) gateOf(c *call) *quota.Key {
 		g.Join(i, policies[i].keyOf(c.req, key))
 	}
 	return g
+}
+
+// passAfter sets by what else the server may count a request whose response has hints, with its model if that is being tried. It returns the
+// gate of the request, if that is needed.
+func (t *tariff) passAfter(c *call, a *limiter.Answer, gated, needed bool) (gate *quota.Key) {
+	if needed {
+		gate = t.gateOf(c)
+	}
+	if gated {
+		a.Traits = traits.Of(c.req, len(a.Hints.Quotas) > 0 && t.limiter.core.Models(traits.Name(c.req)) == quota.TriesModels)
+	}
+	return gate
 }
 
 // charge adds the charge of a request in each limit, and sets the key of its gate, if it passes one.

@@ -88,7 +88,14 @@ func (t *Transport) learn(c *call, r *limiter.Request, s *sent) {
 		t.judge(r, resp, s.err)
 	}
 	if s.answer.Hints != nil {
-		t.passAfter(c, r, s)
+		gated := r.IsGated()
+		gate := t.tariff.passAfter(c, &s.answer, gated, !gated || s.more != nil)
+		if s.more != nil {
+			s.more.gate = gate
+		}
+		if !gated {
+			t.limiter.core.ReportUngated(r, gate, &s.answer)
+		}
 	}
 	if resp != nil && (s.more != nil || t.limiter.follows && !s.answer.Unsent) {
 		t.follow(c, resp, r, s)
@@ -103,24 +110,6 @@ func (t *Transport) learn(c *call, r *limiter.Request, s *sent) {
 		if s.answer.Settles() {
 			saySettled(r, &s.answer)
 		}
-	}
-}
-
-// passAfter finds out what the server may count a request by whose response has hints. They are reported to its gate, if it passed none.
-func (t *Transport) passAfter(c *call, r *limiter.Request, s *sent) {
-	gated := r.IsGated()
-	if gated {
-		s.answer.Traits = t.tariff.traitsOf(c, len(s.answer.Hints.Quotas) > 0)
-	}
-	if gated && s.more == nil {
-		return
-	}
-	gate := t.tariff.gateOf(c)
-	if s.more != nil {
-		s.more.gate = gate
-	}
-	if !gated {
-		t.limiter.core.ReportUngated(r, gate, &s.answer)
 	}
 }
 

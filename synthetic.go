@@ -22,7 +22,7 @@ type synthetic struct {
 	rejection *Rejection
 	response  http.Response
 	request   http.Request
-	body      syntheticBody
+	text      syntheticBody
 	room      problem.Room
 }
 
@@ -38,21 +38,22 @@ type syntheticBody struct{ bytes.Reader }
 
 func (*syntheticBody) Close() error { return nil }
 
-// turnAway returns the response or the error for a request that is not sent, because of a Rejection or of the end of its context.
-func (t *Transport) turnAway(req *http.Request, err error, rejected bool) (*http.Response, reach, error) {
-	if !rejected {
-		return nil, reachedNoBase, err
-	}
-	r := err.(*Rejection)
+// A rejecter decides what the caller of a request gets that is rejected.
+type rejecter struct {
+	asError bool                                           // the Rejection itself
+	shape   func(*Rejection, *http.Request) *http.Response // nil: Response makes the response
+}
+
+func (t *rejecter) reject(req *http.Request, r *Rejection) (*http.Response, error) {
 	if t.asError || r.onlyError() {
-		return nil, reachedNoBase, r
+		return nil, r
 	}
 	if t.shape != nil {
 		if made := t.shape(r, req); made != nil {
-			return r.shaped(req, made), reachedNoBase, nil
+			return r.shaped(req, made), nil
 		}
 	}
-	return r.Response(req), reachedNoBase, nil
+	return r.Response(req), nil
 }
 
 // RejectionOf returns the rejection behind a response that a Transport made, and reports whether a Transport made it. So it
@@ -91,8 +92,8 @@ func (r *Rejection) Response(req *http.Request) *http.Response {
 	s.response.ContentLength = int64(len(text))
 	s.response.Body = http.NoBody
 	if req.Method != http.MethodHead {
-		s.body.Reset(text)
-		s.response.Body = &s.body
+		s.text.Reset(text)
+		s.response.Body = &s.text
 	}
 	return &s.response
 }

@@ -26,8 +26,7 @@ type Transport struct {
 	inner *Transport // the base, if it is a Transport; nil: it is none
 	tariff
 	maxWait time.Duration
-	asError bool
-	shape   func(*Rejection, *http.Request) *http.Response
+	rejecter
 	exempt  func(*http.Request) bool
 	noHints bool
 	sells   bool       // a request without overrides needs no more than the price and its order, unless its response says something
@@ -59,7 +58,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	}
 	t := &Transport{
 		base: base, tariff: tariff{limiter: c.limiter, key: c.key, cost: c.cost, hints: c.reader}, maxWait: c.maxWait,
-		asError: c.asError, shape: c.shape, exempt: c.exempt, noHints: c.noHints,
+		rejecter: rejecter{c.asError, c.shape}, exempt: c.exempt, noHints: c.noHints,
 	}
 	t.inner, _ = base.(*Transport)
 	t.sampler, t.readsAll = new(seen.Sampler), c.hinted
@@ -423,4 +422,13 @@ func (t *Transport) sendWaited(c *call, w *limiter.Waiter) (*http.Response, reac
 	r := limiter.Request{Context: c.req.Context()}
 	w.Take(&r)
 	return t.send(c, &r)
+}
+
+// turnAway returns the response or the error for a request that is not sent, because of a Rejection or of the end of its context.
+func (t *Transport) turnAway(req *http.Request, err error, rejected bool) (*http.Response, reach, error) {
+	if !rejected {
+		return nil, reachedNoBase, err
+	}
+	resp, err := t.rejecter.reject(req, err.(*Rejection))
+	return resp, reachedNoBase, err
 }

@@ -48,6 +48,36 @@ type place struct {
 	kind  uint64
 }
 
+// kind returns a hash of that by which requests are distinguished at the host.
+func (s *Server) kind(key *Key) uint64 {
+	kind := mix(mix(key.Family, key.Method), key.Credential)
+	if key.Parts == "" && len(s.finer) == 0 { // as for most
+		return kind
+	}
+	return s.finerKind(kind, key)
+}
+
+// finerKind returns a hash of a kind and of what else distinguishes requests.
+func (s *Server) finerKind(kind uint64, key *Key) uint64 {
+	for i := range len(key.Parts) {
+		kind = mix(kind, uint64(key.Parts[i]))
+	}
+	if finer := s.finerOf(key.Family); finer.by != 0 && key.Traits != nil {
+		for n := range MaxTraits {
+			if finer.by>>n&1 == 1 {
+				kind = mix(mix(kind, uint64(n)), key.Traits.Trait(n)) // two traits may have the same values
+			}
+		}
+	}
+	return kind
+}
+
+// mix combines two hashes.
+func mix(x, y uint64) uint64 {
+	x = (x ^ y) * 0x9e3779b97f4a7c15
+	return x ^ x>>29
+}
+
 // NewRegistry returns a registry of at most that number of gates, unless more are needed for refusals. The seed is of what is random in
 // holds.
 func NewRegistry(most int, seed uint64) *Registry {
