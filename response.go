@@ -54,7 +54,7 @@ func (t *Transport) send(c *call, r *limiter.Request) (*http.Response, reach, er
 		s.kept = c.receipt.file(t.limiter, r)
 	}
 	s.resp, s.far, s.err = t.forwardHolding(c.req, s.request(r))
-	s.read = s.err == nil && t.reads(c, s.resp, r.At)
+	s.read = s.err == nil && !t.ignores(c.req, s.resp) && t.reads(c, s.resp, r.At)
 	done = true
 	return t.conclude(c, r, &s)
 }
@@ -208,6 +208,11 @@ func outcomeOfError(ctx context.Context, err error) Outcome {
 	return OutcomeUnavailable
 }
 
+// ignores reports whether a response is not to be read because there are no hints to look for. Of others, reads decides.
+func (t *Transport) ignores(req *http.Request, resp *http.Response) bool {
+	return t.noHints && resp != nil && resp.StatusCode < 400 && !mayBeLocal(req, resp)
+}
+
 // reads reports whether a response to a request that was granted then is to be read, because it may have hints or come from an inner
 // Transport.
 func (t *Transport) reads(c *call, resp *http.Response, granted meter.Instant) bool {
@@ -217,8 +222,6 @@ func (t *Transport) reads(c *call, resp *http.Response, granted meter.Instant) b
 		return false
 	case mayBeLocal(c.req, resp):
 		return true
-	case t.noHints && !failed:
-		return false
 	case !t.noHints && failed && meaningOf(resp.StatusCode).bare != quota.NotBare:
 		return true
 	}

@@ -283,8 +283,12 @@ func (t *Transport) sell(c *call) (asked *limiter.Asked, resp *http.Response, fa
 		return nil, resp, far, err
 	}
 	resp, err = t.base.RoundTrip(c.req)
-	if err != nil || t.reads(c, resp, paid.At) {
-		resp, far, err = t.learnSold(c, &paid, resp, err, err == nil)
+	switch {
+	case err != nil:
+		resp, far, err = t.learnSold(c, &paid, resp, err, false)
+	case t.ignores(c.req, resp):
+	case t.reads(c, resp, paid.At):
+		resp, far, err = t.learnSold(c, &paid, resp, nil, true)
 	}
 	return nil, resp, far, err
 }
@@ -316,7 +320,7 @@ func (t *Transport) sendSold(c *call, paid *limiter.Paid) (*http.Response, reach
 	}()
 	resp, err := t.base.RoundTrip(c.req)
 	done = true
-	read := err == nil && t.reads(c, resp, paid.At)
+	read := err == nil && !t.ignores(c.req, resp) && t.reads(c, resp, paid.At)
 	if err != nil || read || t.bodies && resp != nil && !content.IsEmpty(c.req, resp) || paid.IsGated() && !isDone(resp) ||
 		!t.limiter.core.Land(t.price, paid) {
 		return t.learnSold(c, paid, resp, err, read)
