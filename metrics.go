@@ -17,7 +17,6 @@ import (
 	"github.com/httpthrottle/throttle/internal/content"
 	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/supply"
-	"github.com/httpthrottle/throttle/internal/traits"
 	"github.com/httpthrottle/throttle/store"
 )
 
@@ -376,10 +375,10 @@ func (o *observer) retuned(e RetuneEvent) {
 }
 
 // unread counts a response whose body a limit needs and which is compressed. The first time, it warns of that.
-func (o *observer) unread(core *limiter.Core, of *bucket.Limit, req *http.Request, resp *http.Response) {
+func (o *observer) unread(core *limiter.Core, of *bucket.Limit, req *http.Request, host string, resp *http.Response) {
 	if core.CountUnread(of) && o.log != nil {
 		o.log.LogAttrs(req.Context(), slog.LevelWarn, "throttle: a compressed response body cannot be read: delete Accept-Encoding from the requests, so that net/http decompresses",
-			slog.String("limit", of.Name), slog.String("host", traits.Host(req)), slog.String("content_encoding", strings.Join(resp.Header[content.Encoding], ", ")))
+			slog.String("limit", of.Name), slog.String("host", host), slog.String("content_encoding", strings.Join(resp.Header[content.Encoding], ", ")))
 	}
 }
 

@@ -27,6 +27,7 @@ type sent struct {
 	err     error
 	answer  limiter.Answer
 	more    *bodyHints // finds more reports in the body; nil: the body adds nothing
+	host    string     // as the request has it
 	read    bool       // the response is to be read; see Transport.reads
 	tracked bool       // its outcome is to be reported, whatever it is
 	local   bool       // an inner Transport rejected it
@@ -55,6 +56,7 @@ func (t *Transport) send(c *call, r *limiter.Request) (*http.Response, reach, er
 	}
 	s.resp, s.far, s.err = t.forwardHolding(c.req, s.request(r))
 	s.read = s.err == nil && !t.ignores(c.req, s.resp) && t.reads(c, s.resp, r.At)
+	s.host = traits.Host(c.req)
 	done = true
 	return t.conclude(c, r, &s)
 }
@@ -160,7 +162,7 @@ func (t *Transport) answer(c *call, resp *http.Response, s *sent) {
 		return
 	}
 	if s.read {
-		a.Hints, s.more = t.readHints(c, resp)
+		a.Hints, s.more = t.readHints(c, s.host, resp)
 	}
 	a.Outcome, a.Unsent = aimd.Outcome(outcomeOf(req.Context(), resp, s.err, a.Hints)), s.far == reachedNoServer
 	if s.err != nil && errors.Is(s.err, ErrThrottled) { // the body of a request can fail with it, too
@@ -238,11 +240,11 @@ func mayBeLocal(req *http.Request, resp *http.Response) bool {
 }
 
 // readHints returns the hints in the headers of a response, nil if there are none, and a bodyHints if its body may have more.
-func (t *Transport) readHints(c *call, resp *http.Response) (*quota.Hints, *bodyHints) {
+func (t *Transport) readHints(c *call, host string, resp *http.Response) (*quota.Hints, *bodyHints) {
 	if t.noHints && resp.StatusCode < 400 {
 		return nil, nil
 	}
-	req, host, bare := c.req, traits.Host(c.req), meaningOf(resp.StatusCode).bare
+	req, bare := c.req, meaningOf(resp.StatusCode).bare
 	if (bare != quota.NotBare || mayBeLocal(req, resp)) && t.hints.Silent(host, resp.StatusCode, resp.Header) { // reads has asked that of all others
 		if bare != quota.NotBare && !t.noHints {
 			return &quota.Hints{Status: resp.StatusCode, Bare: bare, Given: t.sampler.Gave(host)}, nil
@@ -272,7 +274,7 @@ func (t *Transport) readHints(c *call, resp *http.Response) (*quota.Hints, *body
 	}
 	coding := content.CodingOf(resp.Header)
 	if coding == content.Unreadable || streamed && coding != content.Plain {
-		t.observer.unread(t.limiter.core, t.limiter.core.Gate, c.req, resp)
+		t.observer.unread(t.limiter.core, t.limiter.core.Gate, c.req, host, resp)
 		return w, nil
 	}
 	w.Final = nil // until the body says why

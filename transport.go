@@ -13,6 +13,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/quota"
 	"github.com/httpthrottle/throttle/internal/seen"
+	"github.com/httpthrottle/throttle/internal/traits"
 )
 
 // A Transport is an [http.RoundTripper] that makes each request wait until its limits allow it, or rejects it, and sends it with
@@ -333,7 +334,7 @@ func (t *Transport) sendSold(c *call, paid *limiter.Paid) (*http.Response, reach
 func (t *Transport) learnSold(c *call, paid *limiter.Paid, resp *http.Response, err error, read bool) (*http.Response, reach, error) {
 	var r limiter.Request
 	t.bought(c, paid, &r)
-	s := sent{resp: resp, err: err, read: read, tracked: t.limiter.tracks || paid.IsGated()}
+	s := sent{resp: resp, err: err, host: traits.Host(c.req), read: read, tracked: t.limiter.tracks || paid.IsGated()}
 	if err != nil {
 		s.far = t.noteError(c.req, r.At, reachedServer, err)
 	}
