@@ -49,21 +49,20 @@ type tariff struct {
 	byHost  bool           // some limit counts requests without a key by host
 }
 
-// placeOf returns the host of a request, and its parts by which its API is known to count separately.
-func (t *tariff) placeOf(c *call) (host, parts string) {
-	if host = traits.Name(c.req); c.req.URL == nil {
-		return host, ""
+// place sets the host of a request and, if they are needed, its parts by which its API is known to count separately.
+func (t *tariff) place(c *call, at *quota.Key, parts bool) {
+	if at.Host = traits.Name(c.req); !parts || c.req.URL == nil {
+		return
 	}
-	if by := t.hints.Parts(host); len(by) > 0 {
-		parts = traits.Parts(c.req, by)
+	if by := t.hints.Parts(at.Host); len(by) > 0 {
+		at.Parts = traits.Parts(c.req, by)
 	}
-	return host, parts
 }
 
 // passBy sets the key of the gate of a request, except the keys of limits. It looks for the model of the request if its server is known to
 // count by models as surely as that.
 func (t *tariff) passBy(c *call, gate *quota.Key, surely quota.Models) {
-	if gate.Host, gate.Parts = t.placeOf(c); c.req.URL != nil {
+	if t.place(c, gate, true); c.req.URL != nil {
 		traits.Describe(gate, c.req, t.limiter.seed, t.limiter.core.Models(gate.Host) >= surely)
 	}
 }
@@ -137,17 +136,15 @@ func (t *tariff) chargeEach(c *call, r *limiter.Request, gate *quota.Key) {
 // accountOf returns the host as the key of requests without one, and the account in which its server counts a request in a unit of its own:
 // the host, and the parts of the request.
 func (t *tariff) accountOf(c *call, gate *quota.Key) (host, account string) {
-	parts := ""
-	if gate != nil {
-		host, parts = gate.Host, gate.Parts
-	} else {
-		host, parts = t.placeOf(c)
+	if gate == nil {
+		gate = new(quota.Key)
+		t.place(c, gate, t.units)
 	}
-	host = cmp.Or(host, NoKey)
-	if !t.units || parts == "" {
+	host = cmp.Or(gate.Host, NoKey)
+	if !t.units || gate.Parts == "" {
 		return host, host
 	}
-	return host, host + " " + parts
+	return host, host + " " + gate.Parts
 }
 
 // costOf returns the cost of a request in limits without a cost of their own.

@@ -31,6 +31,7 @@ type sent struct {
 	read    bool       // the response is to be read; see Transport.reads
 	tracked bool       // its outcome is to be reported, whatever it is
 	local   bool       // an inner Transport rejected it
+	done    bool       // neither the base nor a function of the user has panicked
 }
 
 // request returns the request, which was r when it was granted. A sent that pointed to r would move it to the heap.
@@ -45,33 +46,23 @@ func (s *sent) request(r *limiter.Request) *limiter.Request {
 func (t *Transport) send(c *call, r *limiter.Request) (*http.Response, reach, error) {
 	c.at = inFlight
 	s := sent{tracked: c.receipt != nil || t.limiter.tracks && r.IsTracked() || r.IsGated()}
-	done := !s.tracked // the base has not panicked, or that means nothing to any limit
-	defer func() {
-		if !done {
-			t.abort(s.request(r), &s)
-		}
-	}()
+	s.done = !s.tracked // if the base panics, that means nothing to any limit
+	defer t.abort(r, &s)
 	if c.receipt != nil {
 		s.kept = c.receipt.file(t.limiter, r)
 	}
 	s.resp, s.far, s.err = t.forwardHolding(c.req, s.request(r))
 	s.read = s.err == nil && !t.ignores(c.req, s.resp) && t.reads(c, s.resp, r.At)
 	s.host = traits.Host(c.req)
-	done = true
 	return t.conclude(c, r, &s)
 }
 
 // conclude has the limits learn what has become of a request, which was r when it was granted, and returns that.
 func (t *Transport) conclude(c *call, r *limiter.Request, s *sent) (*http.Response, reach, error) {
 	if s.tracked || s.read || s.err != nil {
-		done := false // no function of the user has panicked
-		defer func() {
-			if !done {
-				t.abort(s.request(r), s)
-			}
-		}()
+		s.done = false
 		t.learn(c, s.request(r), s)
-		done = true
+		s.done = true
 	}
 	if s.kept == nil {
 		t.takeBack(r)
@@ -142,14 +133,18 @@ func (t *Transport) judge(r *limiter.Request, resp *http.Response, err error) {
 	}
 }
 
-// abort ends an exchange that panicked. No caller gets the response body, so it is closed.
+// abort ends an exchange that panicked, which is not done. No caller gets the response body, so it is closed.
 func (t *Transport) abort(r *limiter.Request, s *sent) {
+	if s.done {
+		return
+	}
 	if s.resp != nil && s.resp.Body != nil {
 		defer s.resp.Body.Close() // last, whatever else happens; no caller could get its error
 	}
 	if s.answer.Outcome == 0 {
 		s.answer.Outcome = aimd.Ignore
 	}
+	r = s.request(r)
 	t.limiter.core.Free(r)
 	t.limiter.core.Report(r, &s.answer)
 }

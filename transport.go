@@ -335,6 +335,7 @@ func (t *Transport) learnSold(c *call, paid *limiter.Paid, resp *http.Response, 
 	var r limiter.Request
 	t.bought(c, paid, &r)
 	s := sent{resp: resp, err: err, host: traits.Host(c.req), read: read, tracked: t.limiter.tracks || paid.IsGated()}
+	defer t.abort(&r, &s)
 	if err != nil {
 		s.far = t.noteError(c.req, r.At, reachedServer, err)
 	}
