@@ -49,21 +49,16 @@ type tariff struct {
 	byHost  bool           // some limit counts requests without a key by host
 }
 
-// place sets the host of a request and, if they are needed, its parts by which its API is known to count separately.
-func (t *tariff) place(c *call, at *quota.Key, parts bool) {
-	if at.Host = traits.Name(c.req); !parts || c.req.URL == nil {
-		return
-	}
-	if by := t.hints.Parts(at.Host); len(by) > 0 {
-		at.Parts = traits.Parts(c.req, by)
-	}
-}
-
 // passBy sets the key of the gate of a request, except the keys of limits. It looks for the model of the request if its server is known to
 // count by models as surely as that.
 func (t *tariff) passBy(c *call, gate *quota.Key, surely quota.Models) {
-	if t.place(c, gate, true); c.req.URL != nil {
-		traits.Describe(gate, c.req, t.limiter.seed, t.limiter.core.Models(gate.Host) >= surely)
+	gate.Host = traits.Name(c.req)
+	if c.req.URL == nil {
+		return
+	}
+	traits.Describe(gate, c.req, t.limiter.seed, t.limiter.core.Models(gate.Host) >= surely)
+	if parts := t.hints.Parts(gate.Host); len(parts) > 0 {
+		gate.Parts = traits.Parts(c.req, parts)
 	}
 }
 
@@ -93,22 +88,31 @@ func (t *tariff) passAfter(c *call, a *limiter.Answer, gated, needed bool) (gate
 
 // charge adds the charge of a request in each limit, and sets the key of its gate, if it passes one.
 func (t *tariff) charge(c *call, r *limiter.Request, gate *quota.Key) {
-	if gate != nil {
+	host, parts := "", ""
+	switch {
+	case gate != nil:
 		t.passBy(c, gate, quota.CountsModels)
+		host, parts = gate.Host, gate.Parts
+	case t.byHost:
+		host = traits.Name(c.req)
+		if t.units && c.req.URL != nil {
+			parts = traits.Parts(c.req, t.hints.Parts(host))
+		}
 	}
 	if t.price != nil && !t.orders && c.overrides == noOverrides {
 		r.AddPrice(t.price)
 		return
 	}
-	t.chargeEach(c, r, gate)
+	t.chargeEach(c, r, gate, cmp.Or(host, NoKey), parts)
 }
 
-// chargeEach is charge where functions return keys or costs, or the context has some.
-func (t *tariff) chargeEach(c *call, r *limiter.Request, gate *quota.Key) {
+// chargeEach is charge where functions return keys or costs, or the context has some. Requests without a key are counted by host or, in limits
+// in a unit of the server, by the account of the server: the host, and the parts of the request by which the API is known to count separately.
+func (t *tariff) chargeEach(c *call, r *limiter.Request, gate *quota.Key, host, parts string) {
 	key, shared := t.keyOf(c), t.costOf(c)
-	host, account := "", ""
-	if t.byHost {
-		host, account = t.accountOf(c, gate)
+	account := host
+	if t.units && parts != "" {
+		account += " " + parts
 	}
 	policies := t.limiter.own()
 	for i := range policies {
@@ -131,20 +135,6 @@ func (t *tariff) chargeEach(c *call, r *limiter.Request, gate *quota.Key) {
 			gate.Join(i, key)
 		}
 	}
-}
-
-// accountOf returns the host as the key of requests without one, and the account in which its server counts a request in a unit of its own:
-// the host, and the parts of the request.
-func (t *tariff) accountOf(c *call, gate *quota.Key) (host, account string) {
-	if gate == nil {
-		gate = new(quota.Key)
-		t.place(c, gate, t.units)
-	}
-	host = cmp.Or(gate.Host, NoKey)
-	if !t.units || gate.Parts == "" {
-		return host, host
-	}
-	return host, host + " " + gate.Parts
 }
 
 // costOf returns the cost of a request in limits without a cost of their own.
