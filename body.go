@@ -228,7 +228,7 @@ func (b *body) first() (first bool, release func() bool, more *bodyHints) {
 // follow has the report settle the charges of a request by the headers of its response, and wraps the body if it may contain costs or
 // limits, or if slots are kept until its end. Then the request is in flight until that, and the body has its Grant.
 func (t *Transport) follow(c *call, resp *http.Response, r *limiter.Request, s *sent) {
-	slots, costs := t.settleByHeaders(c, resp, r, &s.answer)
+	slots, costs := t.settleByHeaders(c, resp, r, s)
 	if !slots && costs == 0 && s.more == nil {
 		return
 	}
@@ -255,8 +255,8 @@ func (t *Transport) follow(c *call, resp *http.Response, r *limiter.Request, s *
 
 // settleByHeaders has the report settle the charges of a request by the headers of its response. It reports whether slots are kept
 // until the end of the body, and for how many charges the cost may be in the body.
-func (t *Transport) settleByHeaders(c *call, resp *http.Response, r *limiter.Request, a *limiter.Answer) (slots bool, costs int) {
-	req, charges := c.req, r.Charges()
+func (t *Transport) settleByHeaders(c *call, resp *http.Response, r *limiter.Request, s *sent) (slots bool, costs int) {
+	req, charges, a := c.req, r.Charges(), &s.answer
 	for i := range charges {
 		of := &charges[i]
 		policy := t.limiter.policyOf(of.Limit())
@@ -286,7 +286,7 @@ func (t *Transport) settleByHeaders(c *call, resp *http.Response, r *limiter.Req
 			}
 			switch {
 			case inBody:
-				t.unread(c, resp, of.Limit())
+				t.observer.unread(t.limiter.core, of.Limit(), req, s.host, resp)
 			case resp.StatusCode < 300 && policy.paths.See(0):
 				t.observer.suspicious(policy)
 			}

@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"cmp"
 	"net/http"
 
 	"github.com/httpthrottle/throttle/headers"
@@ -14,7 +15,8 @@ import (
 type call struct {
 	req *http.Request
 	*overrides
-	at stage
+	at    stage
+	tries bool // it is left to the caller if it cannot go immediately
 }
 
 // A stage is where a request is when its RoundTrip returns or panics. Who ends its flight depends on it.
@@ -28,11 +30,6 @@ const (
 
 // callOf returns the call of a request that has arrived.
 func callOf(req *http.Request) call { return call{req: req, overrides: overridesOf(req.Context())} }
-
-// host returns the host as the request has it, and name as limits and servers' accounts know it; see [ByHost].
-func (c *call) host() string { return hostOf(c.req) }
-
-func (c *call) name() string { return ByHost(c.req) }
 
 // ended returns why the request has ended; nil: it has not.
 func (c *call) ended() error {
@@ -55,7 +52,7 @@ type tariff struct {
 // passBy sets the key of the gate of a request, except the keys of limits. It looks for the model of the request if its server is known to
 // count by models as surely as that.
 func (t *tariff) passBy(c *call, gate *quota.Key, surely quota.Models) {
-	gate.Host = c.name()
+	gate.Host = traits.Name(c.req)
 	if c.req.URL == nil {
 		return
 	}
@@ -65,10 +62,10 @@ func (t *tariff) passBy(c *call, gate *quota.Key, surely quota.Models) {
 	}
 }
 
-// gateOf returns the gate of a request that waits.
+// gateOf returns the gate of a request that waits, or has been sent.
 func (t *tariff) gateOf(c *call) *quota.Key {
 	g := new(quota.Key)
-	t.passBy(c, g, quota.TriesModels) // the server may be found to count by model while it waits
+	t.passBy(c, g, quota.TriesModels) // the server may be found to count by model meanwhile
 	key := t.keyOf(c)
 	policies := t.limiter.own()
 	for i := range policies {
@@ -77,21 +74,45 @@ func (t *tariff) gateOf(c *call) *quota.Key {
 	return g
 }
 
-// charge adds the charge of a request in each limit, and its keys to the key of its gate, if it passes one.
+// passAfter sets by what else the server may count a request whose response has hints, with its model if that is being tried. It returns the
+// gate of the request, if that is needed.
+func (t *tariff) passAfter(c *call, a *limiter.Answer, gated, needed bool) (gate *quota.Key) {
+	if needed {
+		gate = t.gateOf(c)
+	}
+	if gated {
+		a.Traits = traits.Of(c.req, len(a.Hints.Quotas) > 0 && t.limiter.core.Models(traits.Name(c.req)) == quota.TriesModels)
+	}
+	return gate
+}
+
+// charge adds the charge of a request in each limit, and sets the key of its gate, if it passes one.
 func (t *tariff) charge(c *call, r *limiter.Request, gate *quota.Key) {
+	host, parts := "", ""
+	switch {
+	case gate != nil:
+		t.passBy(c, gate, quota.CountsModels)
+		host, parts = gate.Host, gate.Parts
+	case t.byHost:
+		host = traits.Name(c.req)
+		if t.units && c.req.URL != nil {
+			parts = traits.Parts(c.req, t.hints.Parts(host))
+		}
+	}
 	if t.price != nil && !t.orders && c.overrides == noOverrides {
 		r.AddPrice(t.price)
 		return
 	}
-	t.chargeEach(c, r, gate)
+	t.chargeEach(c, r, gate, cmp.Or(host, NoKey), parts)
 }
 
-// chargeEach is charge where functions return keys or costs, or the context has some.
-func (t *tariff) chargeEach(c *call, r *limiter.Request, gate *quota.Key) {
+// chargeEach is charge where functions return keys or costs, or the context has some. Requests without a key are counted by host or, in limits
+// in a unit of the server, by the account of the server: the host, and the parts of the request by which the API is known to count separately.
+func (t *tariff) chargeEach(c *call, r *limiter.Request, gate *quota.Key, host, parts string) {
 	key, shared := t.keyOf(c), t.costOf(c)
-	host, account := "", ""
-	if t.byHost {
-		host, account = t.accountOf(c, gate)
+	account := host
+	if t.units && parts != "" {
+		account += " " + parts
 	}
 	policies := t.limiter.own()
 	for i := range policies {
@@ -114,30 +135,6 @@ func (t *tariff) chargeEach(c *call, r *limiter.Request, gate *quota.Key) {
 			gate.Join(i, key)
 		}
 	}
-}
-
-// accountOf returns the host as the key of requests without one, and the account in which its server counts a request in a unit of its own:
-// the host, and the parts of the request by which the API is known to count separately.
-func (t *tariff) accountOf(c *call, gate *quota.Key) (host, account string) {
-	parts := ""
-	if gate != nil {
-		host, parts = gate.Host, gate.Parts
-	} else {
-		host = c.name()
-	}
-	if host == "" {
-		host = NoKey
-	}
-	if !t.units || c.req.URL == nil {
-		return host, host
-	}
-	if gate == nil {
-		parts = traits.Parts(c.req, t.hints.Parts(host))
-	}
-	if parts == "" {
-		return host, host
-	}
-	return host, host + " " + parts
 }
 
 // costOf returns the cost of a request in limits without a cost of their own.

@@ -29,12 +29,11 @@ func (t *Transport) tryRoundTrip(req *http.Request) (resp *http.Response, sent b
 		resp, far, err = t.roundTrip(req)
 		return resp, true, far, err
 	}
-	r := limiter.Request{User: t.user, Context: req.Context()}
-	if granted, _, _ := t.enter(&c, &r, false); !granted { // a request that has ended is not sent either
+	c.tries = true
+	if _, resp, far, err = t.arrive(&c); c.at == unsent { // a request that has ended is not sent either
 		c.at = elsewhere
 		return nil, false, reachedNoBase, nil
 	}
-	resp, far, err = t.send(&c, &r)
 	return resp, true, far, err
 }
 

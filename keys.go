@@ -2,12 +2,12 @@ package throttle
 
 import (
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"net/http"
 	"strings"
 
 	"github.com/httpthrottle/throttle/internal/pattern"
+	"github.com/httpthrottle/throttle/internal/traits"
 )
 
 // A KeyFunc returns the key by which a request is counted: each limit has a bucket for each key. It must not change the request
@@ -20,41 +20,7 @@ const NoKey = "(no key)"
 
 // ByHost returns the host of a request, in lower case and without the default port of its scheme: Request.Host, or the host
 // of the URL if that is empty.
-func ByHost(r *http.Request) string {
-	host := hostOf(r)
-	if n := len(host); n > 0 && 'a' <= host[n-1] && host[n-1] <= 'z' { // as most end, and neither a port nor the dot of a root does
-		return lower(host)
-	}
-	host = strings.TrimSuffix(host, ":") // an empty port, which http.NewRequest removes
-	if r.URL != nil && r.URL.Scheme == "https" {
-		host = strings.TrimSuffix(host, ":443")
-	} else {
-		host = strings.TrimSuffix(host, ":80")
-	}
-	return lower(strings.TrimSuffix(host, "."))
-}
-
-// lower is strings.ToLower, for names that mostly are in lower case. It looks at eight bytes at a time.
-func lower(s string) string {
-	const each, top = 0x0101010101010101, 0x8080808080808080
-	if len(s) < 8 {
-		return strings.ToLower(s)
-	}
-	for i := 0; i < len(s); i += 8 {
-		x := binary.LittleEndian.Uint64([]byte(s[min(i, len(s)-8):]))
-		if upper := (x + (0x80-'A')*each) &^ (x + (0x7f-'Z')*each); (x|upper)&top != 0 {
-			return strings.ToLower(s)
-		}
-	}
-	return s
-}
-
-func hostOf(r *http.Request) string {
-	if r.Host == "" && r.URL != nil {
-		return r.URL.Host
-	}
-	return r.Host
-}
+func ByHost(r *http.Request) string { return traits.Name(r) }
 
 // ByHeader returns a KeyFunc for the value of a request header, such as Authorization. The key is the first half of the
 // value's SHA-256, in hex. It is the same in every process, and does not reveal the value.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"math"
+	"net/http"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/bucket"
+	"github.com/httpthrottle/throttle/internal/content"
 	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/supply"
 	"github.com/httpthrottle/throttle/store"
@@ -372,11 +374,11 @@ func (o *observer) retuned(e RetuneEvent) {
 		slog.String("key", e.Key), slog.String("reason", e.Reason.Label()), slog.Float64("old", e.Old), slog.Float64("new", e.New))
 }
 
-// unread warns that a limit cannot read a body.
-func (o *observer) unread(ctx context.Context, limit, host, encoding string) {
-	if o.log != nil {
-		o.log.LogAttrs(ctx, slog.LevelWarn, "throttle: a compressed response body cannot be read: delete Accept-Encoding from the requests, so that net/http decompresses",
-			slog.String("limit", limit), slog.String("host", host), slog.String("content_encoding", encoding))
+// unread counts a response whose body a limit needs and which is compressed. The first time, it warns of that.
+func (o *observer) unread(core *limiter.Core, of *bucket.Limit, req *http.Request, host string, resp *http.Response) {
+	if core.CountUnread(of) && o.log != nil {
+		o.log.LogAttrs(req.Context(), slog.LevelWarn, "throttle: a compressed response body cannot be read: delete Accept-Encoding from the requests, so that net/http decompresses",
+			slog.String("limit", of.Name), slog.String("host", host), slog.String("content_encoding", strings.Join(resp.Header[content.Encoding], ", ")))
 	}
 }
 

@@ -8,12 +8,10 @@ import (
 	"net"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/httpthrottle/throttle/headers"
 	"github.com/httpthrottle/throttle/internal/aimd"
-	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/content"
 	"github.com/httpthrottle/throttle/internal/limiter"
 	"github.com/httpthrottle/throttle/internal/meter"
@@ -29,9 +27,11 @@ type sent struct {
 	err     error
 	answer  limiter.Answer
 	more    *bodyHints // finds more reports in the body; nil: the body adds nothing
+	host    string     // as the request has it
 	read    bool       // the response is to be read; see Transport.reads
 	tracked bool       // its outcome is to be reported, whatever it is
 	local   bool       // an inner Transport rejected it
+	done    bool       // neither the base nor a function of the user has panicked
 }
 
 // request returns the request, which was r when it was granted. A sent that pointed to r would move it to the heap.
@@ -46,21 +46,23 @@ func (s *sent) request(r *limiter.Request) *limiter.Request {
 func (t *Transport) send(c *call, r *limiter.Request) (*http.Response, reach, error) {
 	c.at = inFlight
 	s := sent{tracked: c.receipt != nil || t.limiter.tracks && r.IsTracked() || r.IsGated()}
-	done := !s.tracked // neither the base nor a function of the user has panicked, or that means nothing to any limit
-	defer func() {
-		if !done {
-			t.abort(s.request(r), &s)
-		}
-	}()
+	s.done = !s.tracked // if the base panics, that means nothing to any limit
+	defer t.abort(r, &s)
 	if c.receipt != nil {
 		s.kept = c.receipt.file(t.limiter, r)
 	}
 	s.resp, s.far, s.err = t.forwardHolding(c.req, s.request(r))
-	s.read = s.err == nil && t.reads(c, s.resp, r.At)
+	s.read = s.err == nil && !t.ignores(c.req, s.resp) && t.reads(c, s.resp, r.At)
+	s.host = traits.Host(c.req)
+	return t.conclude(c, r, &s)
+}
+
+// conclude has the limits learn what has become of a request, which was r when it was granted, and returns that.
+func (t *Transport) conclude(c *call, r *limiter.Request, s *sent) (*http.Response, reach, error) {
 	if s.tracked || s.read || s.err != nil {
-		done = false
-		t.learn(c, s.request(r), &s)
-		done = true
+		s.done = false
+		t.learn(c, s.request(r), s)
+		s.done = true
 	}
 	if s.kept == nil {
 		t.takeBack(r)
@@ -78,8 +80,9 @@ func (t *Transport) learn(c *call, r *limiter.Request, s *sent) {
 	if t.limiter.judges && !s.local {
 		t.judge(r, resp, s.err)
 	}
-	if gated := r.IsGated(); s.more != nil || s.answer.Hints != nil && !gated {
-		gate := t.tariff.gateOf(c)
+	if s.answer.Hints != nil {
+		gated := r.IsGated()
+		gate := t.tariff.passAfter(c, &s.answer, gated, !gated || s.more != nil)
 		if s.more != nil {
 			s.more.gate = gate
 		}
@@ -130,14 +133,18 @@ func (t *Transport) judge(r *limiter.Request, resp *http.Response, err error) {
 	}
 }
 
-// abort ends an exchange that panicked. No caller gets the response body, so it is closed.
+// abort ends an exchange that panicked, which is not done. No caller gets the response body, so it is closed.
 func (t *Transport) abort(r *limiter.Request, s *sent) {
+	if s.done {
+		return
+	}
 	if s.resp != nil && s.resp.Body != nil {
 		defer s.resp.Body.Close() // last, whatever else happens; no caller could get its error
 	}
 	if s.answer.Outcome == 0 {
 		s.answer.Outcome = aimd.Ignore
 	}
+	r = s.request(r)
 	t.limiter.core.Free(r)
 	t.limiter.core.Report(r, &s.answer)
 }
@@ -150,15 +157,12 @@ func (t *Transport) answer(c *call, resp *http.Response, s *sent) {
 		return
 	}
 	if s.read {
-		a.Hints, s.more = t.readHints(c, resp)
+		a.Hints, s.more = t.readHints(c, s.host, resp)
 	}
 	a.Outcome, a.Unsent = aimd.Outcome(outcomeOf(req.Context(), resp, s.err, a.Hints)), s.far == reachedNoServer
 	if s.err != nil && errors.Is(s.err, ErrThrottled) { // the body of a request can fail with it, too
 		s.local = true
 		a.Unsent = a.Unsent || !hasBody(req) && t.inner == nil // a nested Transport would have reported that
-	}
-	if a.Hints != nil {
-		a.Traits = traits.Of(req, len(a.Hints.Quotas) > 0 && t.limiter.core.Models(c.name()) == quota.TriesModels)
 	}
 	if s.more != nil {
 		a.Doubts = s.more.doubts
@@ -201,6 +205,11 @@ func outcomeOfError(ctx context.Context, err error) Outcome {
 	return OutcomeUnavailable
 }
 
+// ignores reports whether a response is not to be read because there are no hints to look for. Of others, reads decides.
+func (t *Transport) ignores(req *http.Request, resp *http.Response) bool {
+	return t.noHints && resp != nil && resp.StatusCode < 400 && !mayBeLocal(req, resp)
+}
+
 // reads reports whether a response to a request that was granted then is to be read, because it may have hints or come from an inner
 // Transport.
 func (t *Transport) reads(c *call, resp *http.Response, granted meter.Instant) bool {
@@ -210,12 +219,10 @@ func (t *Transport) reads(c *call, resp *http.Response, granted meter.Instant) b
 		return false
 	case mayBeLocal(c.req, resp):
 		return true
-	case t.noHints && !failed:
-		return false
 	case !t.noHints && failed && meaningOf(resp.StatusCode).bare != quota.NotBare:
 		return true
 	}
-	host := c.host()
+	host := traits.Host(c.req)
 	if !failed && (!t.sampler.Reads(host, granted, len(resp.Header)) && !t.readsAll || len(resp.Header) == 0) {
 		return false
 	}
@@ -228,11 +235,11 @@ func mayBeLocal(req *http.Request, resp *http.Response) bool {
 }
 
 // readHints returns the hints in the headers of a response, nil if there are none, and a bodyHints if its body may have more.
-func (t *Transport) readHints(c *call, resp *http.Response) (*quota.Hints, *bodyHints) {
+func (t *Transport) readHints(c *call, host string, resp *http.Response) (*quota.Hints, *bodyHints) {
 	if t.noHints && resp.StatusCode < 400 {
 		return nil, nil
 	}
-	req, host, bare := c.req, c.host(), meaningOf(resp.StatusCode).bare
+	req, bare := c.req, meaningOf(resp.StatusCode).bare
 	if (bare != quota.NotBare || mayBeLocal(req, resp)) && t.hints.Silent(host, resp.StatusCode, resp.Header) { // reads has asked that of all others
 		if bare != quota.NotBare && !t.noHints {
 			return &quota.Hints{Status: resp.StatusCode, Bare: bare, Given: t.sampler.Gave(host)}, nil
@@ -242,7 +249,7 @@ func (t *Transport) readHints(c *call, resp *http.Response) (*quota.Hints, *body
 	now, header := time.Now(), content.Decoded(resp.Header)
 	signal := t.hints.Parse(host, resp.StatusCode, header, nil, now)
 	if signal.Limited {
-		t.serverRefused(req.Context(), c.name(), resp.StatusCode, signal.Wait.Value)
+		t.serverRefused(req.Context(), traits.Name(req), resp.StatusCode, signal.Wait.Value)
 	}
 	if t.noHints {
 		return nil, nil
@@ -262,20 +269,13 @@ func (t *Transport) readHints(c *call, resp *http.Response) (*quota.Hints, *body
 	}
 	coding := content.CodingOf(resp.Header)
 	if coding == content.Unreadable || streamed && coding != content.Plain {
-		t.unread(c, resp, t.limiter.core.Gate)
+		t.observer.unread(t.limiter.core, t.limiter.core.Gate, c.req, host, resp)
 		return w, nil
 	}
 	w.Final = nil // until the body says why
 	return w, &bodyHints{
 		transport: t, ctx: req.Context(), at: now, host: host, status: resp.StatusCode, header: header.Clone(), gzipped: coding == content.Gzipped,
 		streamed: streamed, signal: signal, hints: w, doubts: new(limiter.Doubts),
-	}
-}
-
-// unread counts a response whose body a limit needs and which is compressed. The first time, it logs what helps.
-func (t *Transport) unread(c *call, resp *http.Response, limit *bucket.Limit) {
-	if t.limiter.core.CountUnread(limit) {
-		t.observer.unread(c.req.Context(), limit.Name, c.host(), strings.Join(resp.Header[content.Encoding], ", "))
 	}
 }
 

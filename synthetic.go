@@ -22,7 +22,7 @@ type synthetic struct {
 	rejection *Rejection
 	response  http.Response
 	request   http.Request
-	body      syntheticBody
+	text      syntheticBody
 	room      problem.Room
 }
 
@@ -37,6 +37,24 @@ func (s *synthetic) Value(key any) any {
 type syntheticBody struct{ bytes.Reader }
 
 func (*syntheticBody) Close() error { return nil }
+
+// A rejecter decides what the caller of a request gets that is rejected.
+type rejecter struct {
+	asError bool                                           // the Rejection itself
+	shape   func(*Rejection, *http.Request) *http.Response // nil: Response makes the response
+}
+
+func (t *rejecter) reject(req *http.Request, r *Rejection) (*http.Response, error) {
+	if t.asError || r.onlyError() {
+		return nil, r
+	}
+	if t.shape != nil {
+		if made := t.shape(r, req); made != nil {
+			return r.shaped(req, made), nil
+		}
+	}
+	return r.Response(req), nil
+}
 
 // RejectionOf returns the rejection behind a response that a Transport made, and reports whether a Transport made it. So it
 // distinguishes a synthetic 429 from a 429 sent by the server. It looks at the context of the response's Request, which a server
@@ -74,8 +92,8 @@ func (r *Rejection) Response(req *http.Request) *http.Response {
 	s.response.ContentLength = int64(len(text))
 	s.response.Body = http.NoBody
 	if req.Method != http.MethodHead {
-		s.body.Reset(text)
-		s.response.Body = &s.body
+		s.text.Reset(text)
+		s.response.Body = &s.text
 	}
 	return &s.response
 }
@@ -106,13 +124,8 @@ func (s *synthetic) document(r *Rejection) []byte {
 	return p.Write(&s.room, s.response.Header)
 }
 
-// shaped returns the response of the user's shape to a rejection, or the default if that is nil. It fills in what a whole response must
-// have.
-func (r *Rejection) shaped(req *http.Request, shape func(*Rejection, *http.Request) *http.Response) *http.Response {
-	made := shape(r, req)
-	if made == nil {
-		return r.Response(req)
-	}
+// shaped returns the response that the user's shape has made of a rejection. It fills in what a whole response must have.
+func (r *Rejection) shaped(req *http.Request, made *http.Response) *http.Response {
 	resp := made
 	if by, ok := RejectionOf(made); !ok || by != r { // not made by Response, and the user may return it more than once
 		s := r.respond(req)

@@ -13,6 +13,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/quota"
 	"github.com/httpthrottle/throttle/internal/seen"
+	"github.com/httpthrottle/throttle/internal/traits"
 )
 
 // A Transport is an [http.RoundTripper] that makes each request wait until its limits allow it, or rejects it, and sends it with
@@ -26,8 +27,7 @@ type Transport struct {
 	inner *Transport // the base, if it is a Transport; nil: it is none
 	tariff
 	maxWait time.Duration
-	asError bool
-	shape   func(*Rejection, *http.Request) *http.Response
+	rejecter
 	exempt  func(*http.Request) bool
 	noHints bool
 	sells   bool       // a request without overrides needs no more than the price and its order, unless its response says something
@@ -59,7 +59,7 @@ func New(base http.RoundTripper, opts ...Option) (*Transport, error) {
 	}
 	t := &Transport{
 		base: base, tariff: tariff{limiter: c.limiter, key: c.key, cost: c.cost, hints: c.reader}, maxWait: c.maxWait,
-		asError: c.asError, shape: c.shape, exempt: c.exempt, noHints: c.noHints,
+		rejecter: rejecter{c.asError, c.shape}, exempt: c.exempt, noHints: c.noHints,
 	}
 	t.inner, _ = base.(*Transport)
 	t.sampler, t.readsAll = new(seen.Sampler), c.hinted
@@ -220,17 +220,43 @@ func (t *Transport) arrive(c *call) (asked *limiter.Asked, resp *http.Response, 
 	if t.rooms != nil {
 		t.lend(&r)
 	}
-	granted, rejected, err := t.enter(c, &r, c.longestWait(t.maxWait) == 0)
+	granted, rejected := false, false
+	if t.isHinted() {
+		granted, rejected, err = t.payByGate(c, &r)
+	} else {
+		granted, rejected, err = t.pay(c, &r, nil)
+	}
 	switch {
 	case granted:
 		resp, far, err = t.send(c, &r)
 	case err != nil:
 		resp, far, err = t.turnAway(c.req, err, rejected)
 	default:
-		asked = r.Asked()
+		if !c.tries {
+			asked = r.Asked()
+		}
 		t.takeBack(&r)
 	}
 	return asked, resp, far, err
+}
+
+// payByGate is pay for a request that passes a gate. The key of the gate is on the stack only meanwhile.
+func (t *Transport) payByGate(c *call, r *limiter.Request) (granted, rejected bool, err error) {
+	var gate quota.Key
+	return t.pay(c, r, &gate)
+}
+
+// pay charges a request if it can be sent immediately. One that must never wait is rejected otherwise, unless the queue has to decide.
+func (t *Transport) pay(c *call, r *limiter.Request, gate *quota.Key) (granted, rejected bool, err error) {
+	t.tariff.charge(c, r, gate)
+	if err = c.ended(); err != nil {
+		return false, false, err
+	}
+	if !c.tries && c.longestWait(t.maxWait) == 0 {
+		granted, err = t.limiter.core.NowOrNever(r, gate)
+		return granted, err != nil, err
+	}
+	return t.limiter.core.Now(r, gate), false, nil
 }
 
 // sell is arrive for a request that needs no more than the price: only an error, or a response that may mean something, makes it a Request.
@@ -258,8 +284,12 @@ func (t *Transport) sell(c *call) (asked *limiter.Asked, resp *http.Response, fa
 		return nil, resp, far, err
 	}
 	resp, err = t.base.RoundTrip(c.req)
-	if err != nil || t.reads(c, resp, paid.At) {
-		resp, far, err = t.learnSold(c, &paid, resp, err, err == nil)
+	switch {
+	case err != nil:
+		resp, far, err = t.learnSold(c, &paid, resp, err, false)
+	case t.ignores(c.req, resp):
+	case t.reads(c, resp, paid.At):
+		resp, far, err = t.learnSold(c, &paid, resp, nil, true)
 	}
 	return nil, resp, far, err
 }
@@ -291,7 +321,7 @@ func (t *Transport) sendSold(c *call, paid *limiter.Paid) (*http.Response, reach
 	}()
 	resp, err := t.base.RoundTrip(c.req)
 	done = true
-	read := err == nil && t.reads(c, resp, paid.At)
+	read := err == nil && !t.ignores(c.req, resp) && t.reads(c, resp, paid.At)
 	if err != nil || read || t.bodies && resp != nil && !content.IsEmpty(c.req, resp) || paid.IsGated() && !isDone(resp) ||
 		!t.limiter.core.Land(t.price, paid) {
 		return t.learnSold(c, paid, resp, err, read)
@@ -304,22 +334,12 @@ func (t *Transport) sendSold(c *call, paid *limiter.Paid) (*http.Response, reach
 func (t *Transport) learnSold(c *call, paid *limiter.Paid, resp *http.Response, err error, read bool) (*http.Response, reach, error) {
 	var r limiter.Request
 	t.bought(c, paid, &r)
-	s := sent{resp: resp, err: err, read: read, tracked: t.limiter.tracks || paid.IsGated()}
+	s := sent{resp: resp, err: err, host: traits.Host(c.req), read: read, tracked: t.limiter.tracks || paid.IsGated()}
+	defer t.abort(&r, &s)
 	if err != nil {
 		s.far = t.noteError(c.req, r.At, reachedServer, err)
 	}
-	done := false // no function of the user has panicked
-	defer func() {
-		if !done {
-			t.abort(&r, &s)
-		}
-	}()
-	t.learn(c, &r, &s)
-	done = true
-	if s.kept == nil {
-		t.takeBack(&r)
-	}
-	return s.resp, s.far, s.err
+	return t.conclude(c, &r, &s)
 }
 
 // bought makes r the request that was granted at the price.
@@ -361,34 +381,6 @@ func (t *Transport) isExempt(c *call) bool {
 
 // isHinted reports whether requests pass gates before they wait.
 func (t *Transport) isHinted() bool { return !t.noHints && t.limiter.core.HasHints.Load() }
-
-// enter charges a request if it can be sent immediately. With orNever it rejects a request that cannot, unless that has a gate.
-func (t *Transport) enter(c *call, r *limiter.Request, orNever bool) (granted, rejected bool, err error) {
-	if t.isHinted() {
-		granted, err = t.enterByGate(c, r)
-		return granted, false, err
-	}
-	t.tariff.charge(c, r, nil)
-	if err = c.ended(); err != nil {
-		return false, false, err
-	}
-	if !orNever {
-		return t.limiter.core.Now(r, nil), false, nil
-	}
-	granted, err = t.limiter.core.NowOrNever(r)
-	return granted, err != nil, err
-}
-
-// enterByGate charges a request that passes a gate if it can be sent immediately. The key of the gate is on the stack only meanwhile.
-func (t *Transport) enterByGate(c *call, r *limiter.Request) (granted bool, err error) {
-	var gate quota.Key
-	t.tariff.passBy(c, &gate, quota.CountsModels)
-	t.tariff.charge(c, r, &gate)
-	if err = c.ended(); err == nil {
-		granted = t.limiter.core.Now(r, &gate)
-	}
-	return granted, err
-}
 
 // await waits until a request is granted, and lets its Receipt see that. In roundTrip, its arguments would be on the stack of what is called
 // there, too.
@@ -443,17 +435,6 @@ func (t *Transport) turnAway(req *http.Request, err error, rejected bool) (*http
 	if !rejected {
 		return nil, reachedNoBase, err
 	}
-	resp, err := t.reject(req, err.(*Rejection))
+	resp, err := t.rejecter.reject(req, err.(*Rejection))
 	return resp, reachedNoBase, err
-}
-
-// reject returns what the caller gets for a rejection.
-func (t *Transport) reject(req *http.Request, r *Rejection) (*http.Response, error) {
-	if t.asError || r.onlyError() {
-		return nil, r
-	}
-	if t.shape != nil {
-		return r.shaped(req, t.shape), nil
-	}
-	return r.Response(req), nil
 }

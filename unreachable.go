@@ -27,8 +27,11 @@ func serverOf(req *http.Request) string {
 }
 
 // gap returns the time between two attempts: by the slowest rate of the limits that apply, but at most slowestAttempts. If none of the
-// limits has a rate, it is unlimitedAttempts, or 0 without server hints: then attempts are not paced.
+// limits has a rate, it is unlimitedAttempts, or 0 without server hints: then attempts are not paced. Nor are they in a dry run.
 func (t *Transport) gap(r *limiter.Request) int64 {
+	if t.limiter.dry {
+		return 0
+	}
 	longest := t.limiter.core.RefillTime(r)
 	if longest == 0 {
 		if t.noHints {
@@ -39,30 +42,24 @@ func (t *Transport) gap(r *limiter.Request) int64 {
 	return int64(math.Ceil(min(1e9*longest, float64(slowestAttempts))))
 }
 
-// attempt waits until the request may be sent, where its server is down. The error is that of another attempt that failed
-// meanwhile, or of the last one if the context's deadline comes before the next, or the cause of a context that has ended. The
+// attempt waits until the request may be sent, where its server is down, and reports whether it is. The error is that of another attempt
+// that failed meanwhile, or of the last one if the context's deadline comes before the next, or the cause of a context that has ended. The
 // wait is part of the attempt, as a dial would be, and not of the wait in the queue that MaxWait bounds.
-func (t *Transport) attempt(req *http.Request, r *limiter.Request) error {
-	ctx := req.Context()
-	if t.limiter.dry {
-		return nil
+func (t *Transport) attempt(req *http.Request, r *limiter.Request) (isDown bool, err error) {
+	if !t.connections.down.Any() {
+		return false, nil
 	}
-	gap, arrived := t.gap(r), r.At-r.Waited
-	if gap == 0 {
-		return nil
-	}
+	ctx, gap, arrived := req.Context(), t.gap(r), r.At-r.Waited
 	for {
 		now := t.limiter.sinceStart()
-		changed, due, err := t.connections.down.Try(serverOf(req), now, arrived, gap)
-		if changed == nil {
-			return err
-		}
-		if d, ok := ctx.Deadline(); ok && time.Until(d) <= time.Duration(due-now) {
-			return err
+		turn := t.connections.down.Try(serverOf(req), now, arrived, gap)
+		wait := time.Duration(turn.Due - now)
+		if d, ok := ctx.Deadline(); turn.Changed == nil || ok && time.Until(d) <= wait {
+			return turn.Down, turn.Err
 		}
 		//lint:ignore SA1019 http.Client sets Cancel with its Timeout
-		if err := waitFor(ctx, req.Cancel, changed, time.Duration(due-now)); err != nil {
-			return err
+		if err := waitFor(ctx, req.Cancel, turn.Changed, wait); err != nil {
+			return true, err
 		}
 	}
 }
@@ -141,12 +138,10 @@ func (t *Transport) forward(req *http.Request, r *limiter.Request) (*http.Respon
 // forwardWarily is forward as long as there was no response, where some server is down, and in a pool.
 func (t *Transport) forwardWarily(req *http.Request, r *limiter.Request) (resp *http.Response, far reach, err error) {
 	c := &t.connections
-	isDown := c.down.Has(serverOf(req))
-	if isDown {
-		if err := t.attempt(req, r); err != nil {
-			closeBody(req)
-			return nil, reachedNoBase, err
-		}
+	isDown, err := t.attempt(req, r)
+	if err != nil {
+		closeBody(req)
+		return nil, reachedNoBase, err
 	}
 	tracing := c.tracing.Load()
 	if !c.answered.Load() && tracing == tracingUnknown || isDown || tracing == tracingWorks && t.pooled.Load() {

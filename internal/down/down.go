@@ -37,34 +37,31 @@ type server struct {
 // Any reports whether any server is down. It takes no lock.
 func (s *Servers) Any() bool { return s.n.Load() > 0 }
 
-// Has reports whether a server is down.
-func (s *Servers) Has(name string) bool {
-	if !s.Any() {
-		return false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.named[name] != nil
+// A Turn is what a request to a server may do: be sent, if there is neither a channel nor an error; fail with the error of an attempt that was
+// made since it arrived, if there is no channel; or wait until due or a change.
+type Turn struct {
+	Down    bool // so is the server
+	Changed <-chan struct{}
+	Due     meter.Instant
+	Err     error // of the last attempt
 }
 
-// Try decides about a request that has arrived then, where attempts are to be that far apart: it may be sent (no channel, no error), it has
-// failed with an attempt that was made since it arrived (no channel), or it waits until due or a change. The error is that of the last
-// attempt.
-func (s *Servers) Try(name string, now, arrived meter.Instant, gap int64) (changed <-chan struct{}, due meter.Instant, err error) {
+// Try decides about a request that has arrived then, where attempts are to be that far apart.
+func (s *Servers) Try(name string, now, arrived meter.Instant, gap int64) Turn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.purgeLocked(now)
 	down := s.named[name]
 	switch {
 	case down == nil:
-		return nil, 0, nil
+		return Turn{}
 	case now >= down.tried+gap:
 		down.tried = now
-		return nil, 0, nil
+		return Turn{Down: true}
 	case down.failed > arrived:
-		return nil, 0, down.err
+		return Turn{Down: true, Err: down.err}
 	}
-	return down.changed, down.tried + gap, down.err
+	return Turn{true, down.changed, down.tried + gap, down.err}
 }
 
 // Failed notes that a server could not be connected to, for a request that was sent then.

@@ -110,7 +110,7 @@ func (l *Core) open() {
 	l.atOnce, l.visitAtOnce, l.pause = checkAtOnce, visitMost, runtime.Gosched
 	l.keys.Yields = (*bucket.Bucket).Yields
 	l.armed, l.keys.Matters, l.servers = meter.Never, (*bucket.Bucket).Matters, quota.NewRegistry(l.maxKeys, rand.Uint64())
-	l.servers.Wall = &l.wall
+	l.servers.Wall, l.servers.Owner = &l.wall, l.makeOwnerLocked
 	l.wall.Unix, l.wallAt, l.sweepAt, l.leaseTimerAt = l.Start.UnixNano(), meter.Never, meter.Never, meter.Never
 }
 

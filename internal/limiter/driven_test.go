@@ -191,7 +191,7 @@ func TestARequestThatMayNotWaitIsDecidedOrLeftToEnqueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := drive(t, tokenBucket(1, time.Second), inFlight(2, named("slots")))
 		events := l.record()
-		now := func(a ask) (bool, error) { return l.NowOrNever(l.request(a)) }
+		now := func(a ask) (bool, error) { return l.NowOrNever(l.request(a), nil) }
 		ok, err := now(ask{})
 		require.NoError(t, err)
 		require.True(t, ok)

@@ -16,11 +16,11 @@ import (
 // Waiter. The two are separate so that requests wait on a small stack: there may be 100,000 of them.
 func (l *Core) Now(r *Request, gate *quota.Key) (ok bool) { return l.grantNow(r, gate, nil) }
 
-// NowOrNever is Now for a request that must not wait, and passes no gate. If it rejects the request, it returns the error of the Observer. It does neither
-// where requests wait, where a bucket cannot be made under the lock, and in a dry run: then Enqueue decides.
-func (l *Core) NowOrNever(r *Request) (ok bool, err error) {
+// NowOrNever is Now for a request that must not wait. If it rejects the request, it returns the error of the Observer. It does neither where
+// requests wait, where a bucket or the gate cannot be made under the lock, and in a dry run: then Enqueue decides.
+func (l *Core) NowOrNever(r *Request, gate *quota.Key) (ok bool, err error) {
 	var why Rejection
-	if ok = l.grantNow(r, nil, &why); why.Reason != 0 {
+	if ok = l.grantNow(r, gate, &why); why.Reason != 0 {
 		err = r.User.Observer.Rejected(r.Context, why, 0)
 	}
 	return ok, err

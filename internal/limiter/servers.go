@@ -24,7 +24,7 @@ const gateLimit = "server"
 // passLocked appends the charge of the gate of w, unless there is no room for another gate.
 func (l *Core) passLocked(w *Waiter, now meter.Instant) {
 	if g := l.servers.Gate(w.Gate, now); g != nil {
-		b := l.ownerLocked(g, now)
+		b := ownerOf(g)
 		w.charges = append(w.charges, Charge{Bucket: b, Key: b.Key, Cost: 1})
 	}
 }
@@ -37,13 +37,10 @@ func (l *Core) knownGateLocked(key *quota.Key, now meter.Instant) *bucket.Bucket
 	return nil
 }
 
-// ownerLocked returns the bucket of a gate, and makes it if there is none.
-func (l *Core) ownerLocked(g *quota.Gate, now meter.Instant) *bucket.Bucket {
-	if g.Owner == nil {
-		g.Owner = &bucket.Bucket{Limit: l.Gate, Key: g.Account.Key.Name(), Meter: g}
-		l.sweepLaterLocked(now, sweepEvery)
-	}
-	return ownerOf(g)
+// makeOwnerLocked makes the bucket of a new gate.
+func (l *Core) makeOwnerLocked(g *quota.Gate, now meter.Instant) any {
+	l.sweepLaterLocked(now, sweepEvery)
+	return &bucket.Bucket{Limit: l.Gate, Key: g.Account.Key.Name(), Meter: g}
 }
 
 // ReportUngated takes a response with hints to a request that passed no gate, because no server had sent hints when it left.
@@ -93,7 +90,7 @@ func (l *Core) reportUngated(r *Request, key *quota.Key, a *Answer) (n news) {
 	if g == nil {
 		return n
 	}
-	b := l.ownerLocked(g, now)
+	b := ownerOf(g)
 	l.movedLocked(g, change.Moved, now)
 	l.changedLocked(g, &change, now)
 	if change.Doubt != nil {
@@ -146,9 +143,6 @@ func (l *Core) movedLocked(g *quota.Gate, m quota.Moved, now meter.Instant) {
 	if m.From != nil {
 		l.markGatesLocked(m.From)
 	}
-	for _, part := range m.Parts {
-		l.ownerLocked(part, now)
-	}
 	if m.Parts == nil {
 		return
 	}
@@ -199,7 +193,7 @@ func (l *Core) moveToPartsLocked(g *quota.Gate, most int, now meter.Instant) (vi
 			continue
 		}
 		if part := l.servers.Part(g, w.traits, now); part != g {
-			to := l.ownerLocked(part, now)
+			to := ownerOf(part)
 			l.order.Move(in, bucket.PointOf(from), bucket.PointOf(to))
 			l.enteredLocked(to)
 			l.emptiedLocked(from, now)
@@ -374,7 +368,6 @@ func (l *Core) RestoreAccount(key *quota.Key, f func(a *quota.Account, now meter
 		return errNoRoom
 	}
 	l.HasHints.Store(true)
-	l.ownerLocked(g, now)
 	err := l.servers.Restore(g.Account, now, f)
 	ownerOf(g).NoteHold()
 	l.replanGatesLocked(g.Account)

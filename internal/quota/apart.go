@@ -130,36 +130,6 @@ func (h hashes) Trait(n int) uint64 { return h[n] }
 // String implements [Traits].
 func (h hashes) String() string { return "" }
 
-// mix combines two hashes.
-func mix(x, y uint64) uint64 {
-	x = (x ^ y) * 0x9e3779b97f4a7c15
-	return x ^ x>>29
-}
-
-// kind returns a hash of that by which requests are distinguished at the host.
-func (s *Server) kind(key *Key) uint64 {
-	kind := mix(mix(key.Family, key.Method), key.Credential)
-	if key.Parts == "" && len(s.finer) == 0 { // as for most
-		return kind
-	}
-	return s.finerKind(kind, key)
-}
-
-// finerKind returns a hash of a kind and of what else distinguishes requests.
-func (s *Server) finerKind(kind uint64, key *Key) uint64 {
-	for i := range len(key.Parts) {
-		kind = mix(kind, uint64(key.Parts[i]))
-	}
-	if finer := s.finerOf(key.Family); finer.by != 0 && key.Traits != nil {
-		for n := range MaxTraits {
-			if finer.by>>n&1 == 1 {
-				kind = mix(mix(kind, uint64(n)), key.Traits.Trait(n)) // two traits may have the same values
-			}
-		}
-	}
-	return kind
-}
-
 // guess returns the account that a new gate for a key probably belongs to: that of the gate that is most alike; nil: there is none of which
 // it may be.
 func (p *group) guess(key *Key) (best *Account) {

@@ -16,7 +16,7 @@ import (
 type Gate struct {
 	keep.Entry
 	Account  *Account
-	Owner    any      // of the user of the Registry
+	Owner    any      // see Registry.Owner
 	quotas   []*quota // named by responses to requests of the family
 	inFlight int64
 	nth      int // of the account's gates

@@ -38,13 +38,44 @@ type Registry struct {
 	keeper  keep.Keeper[*Gate]
 	recent  *Gate // what Find returned last, since most programs send many requests of one kind in a row; nil: it was forgotten
 	seeds   meter.Dice
-	Wall    *meter.Wall // the client's; nil: it is not known
+	Wall    *meter.Wall                          // the client's; nil: it is not known
+	Owner   func(g *Gate, now meter.Instant) any // of a new gate; nil: it has none
 }
 
 // A place is what a gate is found by.
 type place struct {
 	group *group
 	kind  uint64
+}
+
+// kind returns a hash of that by which requests are distinguished at the host.
+func (s *Server) kind(key *Key) uint64 {
+	kind := mix(mix(key.Family, key.Method), key.Credential)
+	if key.Parts == "" && len(s.finer) == 0 { // as for most
+		return kind
+	}
+	return s.finerKind(kind, key)
+}
+
+// finerKind returns a hash of a kind and of what else distinguishes requests.
+func (s *Server) finerKind(kind uint64, key *Key) uint64 {
+	for i := range len(key.Parts) {
+		kind = mix(kind, uint64(key.Parts[i]))
+	}
+	if finer := s.finerOf(key.Family); finer.by != 0 && key.Traits != nil {
+		for n := range MaxTraits {
+			if finer.by>>n&1 == 1 {
+				kind = mix(mix(kind, uint64(n)), key.Traits.Trait(n)) // two traits may have the same values
+			}
+		}
+	}
+	return kind
+}
+
+// mix combines two hashes.
+func mix(x, y uint64) uint64 {
+	x = (x ^ y) * 0x9e3779b97f4a7c15
+	return x ^ x>>29
 }
 
 // NewRegistry returns a registry of at most that number of gates, unless more are needed for refusals. The seed is of what is random in
@@ -118,6 +149,9 @@ func (r *Registry) addTo(a *Account, key *Key, now meter.Instant) *Gate {
 	r.peak = max(r.peak, len(r.gates))
 	r.keeper.Add(g, now)
 	r.count(a)
+	if r.Owner != nil {
+		g.Owner = r.Owner(g, now)
+	}
 	return g
 }
 

@@ -60,16 +60,16 @@ var steppedRequests = []struct {
 	reports reports                  // which responses of its server report limits
 }{
 	{name: "bare"},
-	{"one limit", 740, limitsWithoutHints(1), noReport},
-	{"two limits", 1010, limitsWithoutHints(2), noReport},
-	{"four limits", 1430, limitsWithoutHints(4), noReport},
+	{"one limit", 715, limitsWithoutHints(1), noReport},
+	{"two limits", 990, limitsWithoutHints(2), noReport},
+	{"four limits", 1420, limitsWithoutHints(4), noReport},
 	{"eight limits", 2280, limitsWithoutHints(8), noReport},
 	{"one limit and hints", 840, options(throttle.WithLimit(large())), noReport},
-	{"by host", 1070, options(throttle.WithoutServerHints(), throttle.WithKey(throttle.ByHost), throttle.WithLimit(large())), noReport},
+	{"by host", 1040, options(throttle.WithoutServerHints(), throttle.WithKey(throttle.ByHost), throttle.WithLimit(large())), noReport},
 	{"by host and weights and hints", 1700, options(throttle.WithKey(throttle.ByHost), throttle.WithLimit(large()),
 		throttle.WithWeights(map[string]int64{"/v1/": 2, "POST /upload": 10})), noReport},
-	{"in flight", 1350, options(throttle.WithoutServerHints(), throttle.WithLimit(throttle.InFlight(1000))), noReport},
-	{"quota", 1400, options(throttle.WithoutServerHints(), throttle.WithLimit(throttle.Quota(many, time.Minute))), noReport},
+	{"in flight", 1340, options(throttle.WithoutServerHints(), throttle.WithLimit(throttle.InFlight(1000))), noReport},
+	{"quota", 1370, options(throttle.WithoutServerHints(), throttle.WithLimit(throttle.Quota(many, time.Minute))), noReport},
 	{"after a report of limits", 4500, options(throttle.WithLimit(large())), once}, // 3,000, 3,600 if it takes a second, as a sweep is due then, and 4,100 if its timer is moved, too
 	{"if each response reports limits", 22500, options(throttle.WithLimit(large())), always},
 }

@@ -1,8 +1,9 @@
-// Package traits finds the traits by which a server may count a request, besides its host and the keys of the limits.
+// Package traits finds the traits by which a server may count a request, besides the keys of the limits: its host, and what else it has.
 package traits
 
 import (
 	"cmp"
+	"encoding/binary"
 	"encoding/json"
 	"hash/maphash"
 	"io"
@@ -13,6 +14,45 @@ import (
 	"github.com/httpthrottle/throttle/headers"
 	"github.com/httpthrottle/throttle/internal/quota"
 )
+
+// Host returns the host of a request as the request has it.
+func Host(req *http.Request) string {
+	if req.Host == "" && req.URL != nil {
+		return req.URL.Host
+	}
+	return req.Host
+}
+
+// Name returns the host of a request in lower case and without the default port of its scheme, as limits and servers' accounts know it. It
+// looks at eight bytes at a time for what strings.ToLower may change, because most names are in lower case.
+func Name(req *http.Request) string {
+	const each = 0x0101010101010101
+	host := Host(req)
+	if n := len(host); n == 0 || host[n-1] < 'a' || host[n-1] > 'z' { // most end in a letter, and neither a port nor the dot of a root does
+		host = withoutPort(req, host)
+	}
+	if len(host) < 8 {
+		return strings.ToLower(host)
+	}
+	for i := 0; i < len(host); i += 8 {
+		x := binary.LittleEndian.Uint64([]byte(host[min(i, len(host)-8):]))
+		if (x&^(x<<1)&(0x40*each))|x&(0x80*each) != 0 { // a byte from 0x40 to 0x5f, as upper-case letters are, or one that is not ASCII
+			return strings.ToLower(host)
+		}
+	}
+	return host
+}
+
+// withoutPort returns a host without the default port, an empty port, which http.NewRequest removes, and the dot of a root.
+func withoutPort(req *http.Request, host string) string {
+	host = strings.TrimSuffix(host, ":")
+	if req.URL != nil && req.URL.Scheme == "https" {
+		host = strings.TrimSuffix(host, ":443")
+	} else {
+		host = strings.TrimSuffix(host, ":80")
+	}
+	return strings.TrimSuffix(host, ".")
+}
 
 // credentials are the headers that have the credential of a client, the most usual ones first.
 var credentials = [...]string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Private-Token"}

@@ -104,3 +104,28 @@ func TestACredentialIsATokenAndNoSignature(t *testing.T) {
 		require.Equal(t, want, isStable(credential), credential)
 	}
 }
+
+// Name is the host that ByHost of package throttle returns, whatever its letters.
+func TestNameIsInLowerCase(t *testing.T) {
+	named := func(host, url string) string {
+		req := newRequest(t, http.MethodGet, url, "")
+		req.Host = host
+		return Name(req)
+	}
+	for host, want := range map[string]string{
+		"api.example.com": "api.example.com", "API.example.com": "api.example.com", "api.example.coM": "api.example.com",
+		"my_service.internal": "my_service.internal", "My_Service.internal": "my_service.internal", "a.B": "a.b", "é.example.É": "é.example.é",
+		"[2001:DB8::1]:8080": "[2001:db8::1]:8080", "api.example.com:80": "api.example.com", "api.example.com.": "api.example.com",
+		"api.example.com:443": "api.example.com:443", "api.example.com:": "api.example.com",
+	} {
+		require.Equal(t, want, named(host, "http://elsewhere/"), host)
+	}
+	require.Equal(t, "api.example.com", named("api.example.com:443", "https://elsewhere/"))
+	for at := range 20 { // wherever the letter is
+		host := []byte(strings.Repeat("a", 19) + "z")
+		for _, letter := range "AMZ" {
+			host[at] = byte(letter)
+			require.Equal(t, strings.ToLower(string(host)), named(string(host), "http://elsewhere/"))
+		}
+	}
+}
