@@ -77,7 +77,7 @@ func (b *Bucket) MarkLease() {
 
 // lease returns the lease of a new bucket. Share is already applied to r and burst.
 func (li *Limit) lease(b *Bucket, key string, r meter.Rate, burst int64) *supply.Lease[*Bucket] {
-	config := lease.Config{Ahead: li.Store.Ahead, Name: li.Store.Name, Seed: li.Supply.Dice.Uint64(), Windows: li.Calendar, Counts: li.Counted}
+	config := lease.Config{Ahead: li.Store.Ahead, Name: li.Store.Name, Seed: li.Supply.Dice.Uint64(), Store: &li.Supply.Away, Windows: li.Calendar, Counts: li.Counted}
 	return li.Supply.Lease(b, lease.New(li.Budget(key, r, burst), config))
 }
 
@@ -237,9 +237,9 @@ func (b *Bucket) lets(other *Bucket, first *order.Waiter, cost, all int64, now m
 		}
 	}
 	if b.promises() { // if each limit counted only on what it has of the other one, both would get less and less
-		least = max(least, other.lease.Recent()+cost)
-		if b.isPromisedWith(other) && b.Ready(now, least, cost) == meter.Never { // more is asked for at the same time
-			least = max(least, b.lease.Offers(now))
+		least = max(least, (other.lease.Recent()/max(1, costAt(first, other))+1)*cost)
+		if offers := b.lease.Offers(now); offers > 0 && b.isPromisedWith(other) && b.Ready(now, least, cost) == meter.Never { // more is asked for at the same time, a request at least
+			least = max(least+cost, offers)
 		}
 	}
 	return min(all, least)

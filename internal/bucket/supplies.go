@@ -36,7 +36,7 @@ func (f *Call) Ask(b *Bucket, now meter.Instant) int {
 		if other == b || !other.isAskedWith(b) {
 			continue
 		}
-		joint = joint || other.Limit.Stored != store.Slots // which come back at any time
+		joint = joint || other.Limit.Stored != store.Slots && !b.isPromisedWith(other) // slots come back at any time
 		if d, first := other.wants(now); first == w && (other.Ready(0, 0, w.Costs[i]) == meter.Never || b.follows(w, other, d, now)) {
 			leases, demands = append(leases, other.lease), append(demands, d)
 		}

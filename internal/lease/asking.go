@@ -18,7 +18,7 @@ type Demand struct {
 	Whole      int64         // the same of as many more as may get tokens with them; at least Next
 	Even       bool          // Whole is of requests that cost the same
 	Until      meter.Instant // the first request that lacks tokens cannot use one that is due later; if none lacks any, the first request
-	Joint      bool          // the first request needs other budgets as well, which are asked for together
+	Joint      bool          // the first request needs other budgets as well, which are asked for together, and one of all is a window
 	Keeps      bool          // what else one of the other requests needs is there, or was promised by a store
 }
 
@@ -29,18 +29,15 @@ type asking struct {
 	again  meter.Instant // no tokens are asked for before, because the store said so
 	news   meter.Instant // when tokens came, or went back as those of others may, or the first ask was sent
 	spare  meter.Instant // no tokens are leased ahead before, because the store had too few
-	trip   time.Duration // the round trip to the store, as an average of the latest ones; 0: unknown
-	least  time.Duration // the fastest of the latest ones
-	late   bool          // the latest one was later than a token of a Sliding window may be used
-	lead   time.Duration // the next tokens are asked for so long before the last promised one is due
 	drawn  int64         // tokens drawn after the latest ask
 	cost   int64         // of the latest request
 	leaves bool          // see Leave
 	use    float64       // recent use, in tokens per ns
 
+	*Distance
 	turns
 	place place
-	joint bool // requests need several budgets, and may wait for their turns
+	joint bool // requests need several budgets, one of them a window, and may wait for their turns
 
 	back  []store.Return
 	owe   int64
@@ -268,7 +265,7 @@ func (m *Leased) Ask(now meter.Instant, d Demand) store.Part {
 		}
 	}
 	switch missing := d.First - total; {
-	case missing <= 0 && m.promises() && m.lasts(now) && (d.Next > total || m.far(d.First)): // it reports something, or asks whether others gave tokens back
+	case missing <= 0 && m.promises() && m.lasts(now, d.First) && (d.Next > total || m.far(d.First)): // it reports something, or asks whether others gave tokens back
 		p.Want = 0
 	case d.Next > total && m.promises():
 		p.Need, p.Want, p.Whole = d.Next-total, d.Whole-total, true
@@ -315,9 +312,18 @@ func (m *Leased) far(tokens int64) bool {
 
 // lasts reports whether the tokens last for longer than an ask takes, so that the next request has its own reserved later. If each ask reserved
 // them, whatever it is made for, those of all requests would be promised, and debts could not delay them any more.
-func (m *Leased) lasts(now meter.Instant) bool {
-	promised := m.promised()
-	return promised > 0 && m.dueAt(promised)-int64(m.lead) > now
+func (m *Leased) lasts(now meter.Instant, cost int64) bool { return m.lastAt(cost)-int64(m.lead) > now }
+
+// lastAt returns when the last request whose tokens are promised can be sent, if it has that cost.
+func (m *Leased) lastAt(cost int64) meter.Instant {
+	n := m.promised()
+	if m.budget.Kind == store.Pace { // the first token pays
+		n -= cost - 1
+	}
+	if n <= 0 {
+		return m.at
+	}
+	return m.dueAt(n)
 }
 
 // measure updates the rate of use after span ns.
@@ -326,21 +332,6 @@ func (m *Leased) measure(span float64) {
 		old := meanOver / (meanOver + span)
 		m.use = m.use*old + float64(m.drawn)/span*(1-old)
 	}
-}
-
-// measureTrip takes the round trip of the latest ask. One that is late on its own says nothing about the next ones: if it counted, tokens
-// of those that are late as well would count as used in time.
-func (m *Leased) measureTrip(trip time.Duration) {
-	m.lead = 2*trip + lateAsk
-	if m.trip == 0 {
-		m.trip, m.least = trip, trip
-	}
-	before := m.late
-	if m.late = trip > inTime(m.trip); m.late && !before {
-		return
-	}
-	m.trip += (trip - m.trip) / 8
-	m.least = min(trip, m.least+(trip-m.least)/16)
 }
 
 // inTime returns how long after its ask a token of a Sliding window may be used.
@@ -407,7 +398,7 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 	if m.budget.Kind == store.Sliding {
 		void = min(void, meter.AddInstant(sent, int64(inTime(cmp.Or(m.trip, trip)))))
 	}
-	m.measureTrip(trip)
+	m.measureTrip(sent, trip)
 	rate := rateOf(&asked.Budget, &p)
 	if !m.replace {
 		m.follow(rate)

@@ -44,6 +44,7 @@ type Config struct {
 	Windows Windows       // of a Calendar
 	Counts  bool          // of a Pace: it stands for n in each period, however they are spread
 	Name    string        // names the process as a Holder, besides Seed; at most 48 bytes
+	Store   *Distance     // of all budgets in the store; nil: of this one alone
 	Seed    uint64        // another in each process: it names the process as a Holder, and has processes ask at different instants after a Fixed window begins
 }
 
@@ -152,7 +153,12 @@ func newLeased(b store.Budget, c Config) *Leased {
 	if c.Horizon == 0 {
 		c.Horizon = 50 * time.Millisecond
 	}
-	return &Leased{budget: b, config: c, rate: meter.Rate{N: b.N, Per: b.Per}, next: meter.Never, asking: asking{asked: meter.Never, since: meter.Never}}
+	if c.Store == nil {
+		c.Store = new(Distance)
+	}
+	return &Leased{
+		budget: b, config: c, rate: meter.Rate{N: b.N, Per: b.Per}, next: meter.Never, asking: asking{asked: meter.Never, since: meter.Never, Distance: c.Store},
+	}
 }
 
 // due returns how many tokens of a run may be used at t.

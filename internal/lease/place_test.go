@@ -120,7 +120,7 @@ func TestTokensThatComeBackEndTheWaitForATurn(t *testing.T) {
 // response.
 func TestATurnThatCannotBeTaken(t *testing.T) {
 	m, d := first(store.Sliding)
-	m.measureTrip(2 * time.Millisecond)
+	m.measureTrip(now, 2*time.Millisecond)
 	p := m.Ask(now, d)
 	m.Booked(now, now+2*ms, p, store.LeasedPart{Wait: time.Second, ID: 7, Turn: 2 * time.Second, Processes: 4})
 	at := m.place.at
@@ -146,7 +146,7 @@ func joint(kind store.Kind) (m *Leased, d Demand) {
 	b.Burst, b.Initial = 100, 0
 	m = leasedOf(b)
 	m.latest = response{known: true, sent: now, processes: 4, ends: now + second}
-	m.measureTrip(20 * time.Millisecond)
+	m.measureTrip(now, 20*time.Millisecond)
 	d = waitingOf(10, 3)
 	d.Joint = true
 	return m, d
@@ -184,7 +184,7 @@ func TestARequestForSeveralBudgetsHasOnePlace(t *testing.T) {
 func TestManyRequestsForSeveralBudgetsAreLeasedTogether(t *testing.T) {
 	for _, kind := range []store.Kind{store.Bucket, store.Pace} {
 		m, d := joint(kind)
-		m.measureTrip(20 * time.Second)
+		m.measureTrip(now+1, 20*time.Second)
 		assert.False(t, m.Ask(now, d).Queue, kind)
 		m, d = joint(kind)
 		d.Joint = false
@@ -204,7 +204,7 @@ func TestTheNextRequestEntersWhenNoTokensAreThereForOthers(t *testing.T) {
 			later int64
 		}{{0, 14 * time.Millisecond, 0}, {0, 14*time.Millisecond - 1, 14 * ms}, {9, time.Minute, 0}, {10, 0, 14 * ms}} {
 			m, d := first(kind)
-			m.measureTrip(2 * time.Millisecond)
+			m.measureTrip(now, 2*time.Millisecond)
 			p := m.Ask(now, d)
 			m.Booked(now, now+2*ms, p, store.LeasedPart{Wait: time.Second, ID: 7, Turn: 2 * time.Second, Processes: 4})
 			at := m.place.at

@@ -26,13 +26,15 @@ func (m *Leased) AskAt(now meter.Instant, d Demand) meter.Instant {
 		again := m.againFor(d.First-total, now, d.Until)
 		at = min(at, again, m.recheckTurn(now, again))
 	case d.All > total: // the tokens of the first request are available or promised
-		at = min(at, max(m.againFor(d.Next-total, now, d.Until), m.dueAt(total-m.have)-int64(m.lead)))
+		at = min(at, max(m.againFor(d.Next-total, now, d.Until), m.lastAt(d.First)-int64(m.lead)))
 	case m.drawn > 0 && m.Low():
 		at = min(at, max(m.again, m.spare))
 	}
 	if d.First <= total && m.far(d.First) {
 		due := m.dueAt(d.First - m.have)
-		at = min(at, m.recheckFor(due))
+		if due-now > int64(recheckAfter) {
+			at = min(at, m.recheckFor(due))
+		}
 		if last := due - int64(m.lead); last > m.asked && due-m.asked > 2*int64(recheckAfter) { // others may have set a hold
 			at = min(at, last)
 		}

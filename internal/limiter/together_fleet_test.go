@@ -28,13 +28,13 @@ func TestAFleetUsesTheScarcestOfSeveralLimits(t *testing.T) {
 			return []rule{
 				pace(5, time.Second, shared, named("a")), pace(4, time.Second, shared, named("b")),
 			}
-		}, 3, 1, 0, 0, 4, .99, .95, 2},
+		}, 3, 1, 0, 0, 4, .99, .95, 1.1},
 		"two buckets of many": {func(shared ruleOption) []rule {
 			return []rule{
 				tokenBucket(43, time.Second, withBurst(1), shared, named("a")),
 				tokenBucket(27, time.Second, withBurst(1), shared, named("b")),
 			}
-		}, 31, 1, 0, 0, 27, .99, .95, 2},
+		}, 31, 1, 0, 0, 27, .99, .95, 1.1},
 		// The store was asked for more of the window only when the process had none left, so the pace had to wait for the response.
 		"a window beside a pace of its own": {func(shared ruleOption) []rule {
 			return []rule{
