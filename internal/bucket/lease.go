@@ -77,7 +77,7 @@ func (b *Bucket) MarkLease() {
 
 // lease returns the lease of a new bucket. Share is already applied to r and burst.
 func (li *Limit) lease(b *Bucket, key string, r meter.Rate, burst int64) *supply.Lease[*Bucket] {
-	config := lease.Config{Ahead: li.Store.Ahead, Name: li.Store.Name, Seed: li.Supply.Dice.Uint64(), Store: &li.Supply.Away, Windows: li.Calendar, Counts: li.Counted}
+	config := lease.Config{Ahead: li.Store.Ahead, Name: li.Store.Name, Seed: li.Supply.Dice.Uint64(), Store: &li.Supply.Away, Windows: li.Calendar}
 	return li.Supply.Lease(b, lease.New(li.Budget(key, r, burst), config))
 }
 
@@ -87,6 +87,10 @@ func (l *Rule) Budget(key string, r meter.Rate, burst int64) store.Budget {
 	switch l.Stored {
 	case store.Bucket:
 		b.Burst, b.Initial = burst, l.InitialOf(burst)
+	case store.Pace:
+		if l.Counted {
+			b.Burst = burst
+		}
 	case store.Slots:
 		b.N, b.Per = burst, 0
 	}

@@ -506,15 +506,13 @@ func (m *Leased) chance(at meter.Instant, most int64) int64 {
 // lease adds the tokens of a response.
 func (m *Leased) lease(now, void meter.Instant, rate meter.Rate, p store.LeasedPart) {
 	kept := m.keptFrom(now)
-	m.last, m.void, m.dueBy = p, void, now
+	m.last, m.void, m.came = p, void, now
 	if p.AtOnce > 0 {
 		m.add(lot{p.AtOnce, p.ID, void, kept})
 	}
 	if n := p.Tokens - p.AtOnce; n > 0 {
 		start := meter.AddInstant(now, int64(p.Next))
-		r := run{lot: lot{n, p.ID, void, max(kept, start)}, start: start, rate: rate}
-		m.runs = append(m.runs, r)
-		m.dueBy = max(now, r.dueAt(n))
+		m.runs = append(m.runs, run{lot: lot{n, p.ID, void, max(kept, start)}, start: start, rate: rate})
 	}
 	m.next = min(m.next, now)
 	m.advance(now)

@@ -450,6 +450,12 @@ func TestNewRateTradesPromises(t *testing.T) {
 	if b.Most() != 7 {
 		t.Errorf("the burst is %d", b.Most())
 	}
+
+	pace := newBench(t, store.Budget{Kind: store.Pace, N: 10, Per: time.Second})
+	pace.Resize(pace.now, 7)
+	if p := pace.Ask(pace.now, waiting(1)); p.Budget.Burst != 0 {
+		t.Errorf("a pace has a burst of %d", p.Budget.Burst)
+	}
 }
 
 // A promise of the old rate would be used at an instant at which the lower rate has nothing.
