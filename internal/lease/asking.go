@@ -415,10 +415,11 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 	m.holds.booked(now, p.Hold)
 	m.again = now
 	if p.Tokens < asked.Need || m.budget.Kind == store.Sliding && p.Wait > 0 {
-		pause := m.pause(now, asked.Need)
-		wait := max(p.Wait, pause)
-		if p.Wait > 0 && m.budget.Kind == store.Sliding && !m.competes() {
-			wait -= m.least // the ask reaches the store when the token comes in. If it came before, it would cost a round trip
+		wait := p.Wait
+		if wait > 0 && m.budget.Kind == store.Sliding { // else another budget lacks tokens
+			if wait = max(wait, m.pause(now, asked.Need)); !m.competes() {
+				wait -= m.least // the ask reaches the store when the token comes in. If it came before, it would cost a round trip
+			}
 		}
 		if m.promises() || p.Hold > 0 {
 			wait = min(wait, m.recheck())

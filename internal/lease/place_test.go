@@ -179,6 +179,19 @@ func TestARequestForSeveralBudgetsHasOnePlace(t *testing.T) {
 	}
 }
 
+// A process that has a part of its share leaves the next tokens of a sliding window to others, and not those that are there while another budget
+// has none.
+func TestASlidingWindowThatHasTokensIsAskedAgainAtOnce(t *testing.T) {
+	m, d := joint(store.Sliding)
+	p := m.Ask(now, d)
+	m.Booked(now, now, p, store.LeasedPart{ID: 1, Tokens: 10, AtOnce: 10, Until: time.Minute, Processes: 4, Left: 50})
+	_, ok := m.Spend(now, 10)
+	assert.True(t, ok)
+	p = m.Ask(now+second, d)
+	m.Booked(now+second, now+second, p, store.LeasedPart{ID: 7, Processes: 4, Left: 50})
+	assert.Equal(t, now+second+ms, m.AskAt(now+second, d))
+}
+
 // Requests that a process has more often than three round trips take do not wait for turns: several are leased with each ask. So are those that
 // need a bucket alone.
 func TestManyRequestsForSeveralBudgetsAreLeasedTogether(t *testing.T) {

@@ -150,7 +150,7 @@ func (m *Leased) AsksFrom(now meter.Instant, together bool) meter.Instant {
 // and longer the more they are.
 func (m *Leased) pause(now meter.Instant, need int64) time.Duration {
 	per, processes := m.rate.Per, m.latest.processes
-	if !m.competes() || m.budget.Kind != store.Sliding {
+	if !m.competes() {
 		return 0
 	}
 	if processes > crowd {
