@@ -280,11 +280,10 @@ func (m *Leased) Ask(now meter.Instant, d Demand) store.Part {
 	each, others := m.each(d.First)
 	m.joint = d.Joint && d.Until-now > each
 	m.takeTurn(&p, now, d.First)
-	switch {
-	case !d.Joint || !m.promises():
-	case p.Queue: // used with what the request gets of other budgets, as late as that may be used
+	switch window := d.Joint && m.promises(); {
+	case window && p.Queue: // used with what the request gets of the window, as late as that may be used
 		p.Horizon = min(p.Horizon, time.Duration(lateUse)+m.trip/4)
-	case others && each <= int64(m.lead)*3/2:
+	case window && (others || !m.latest.known): // nor do processes that do not know of each other yet save tokens
 		p.Within = 0
 	}
 	if m.budget.Kind == store.Calendar {

@@ -179,6 +179,24 @@ func TestARequestForSeveralBudgetsHasOnePlace(t *testing.T) {
 	}
 }
 
+// Beside a window, a bucket promises nothing far ahead, except to a process that is alone: others would save its tokens while the window has
+// none, and so would those that do not know of each other yet.
+func TestOneProcessAloneIsPromisedTokensFarAheadBesideAWindow(t *testing.T) {
+	for _, kind := range []store.Kind{store.Bucket, store.Pace} {
+		m, d := joint(kind)
+		m.latest = response{}
+		assert.Zero(t, m.Ask(now, d).Within, "%s: nothing is known yet", kind)
+		m, d = joint(kind)
+		m.latest.processes = 1
+		assert.Positive(t, m.Ask(now, d).Within, kind)
+		m, d = joint(kind)
+		d.Until = now + second
+		p := m.Ask(now, d)
+		assert.False(t, p.Queue, "%s: its turn would come too late", kind)
+		assert.Zero(t, p.Within, kind)
+	}
+}
+
 // A process that has a part of its share leaves the next tokens of a sliding window to others, and not those that are there while another budget
 // has none.
 func TestASlidingWindowThatHasTokensIsAskedAgainAtOnce(t *testing.T) {
