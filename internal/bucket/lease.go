@@ -223,8 +223,8 @@ func (b *Bucket) soon(first *order.Waiter, sums []int64, now meter.Instant) int6
 func (b *Bucket) lets(other *Bucket, first *order.Waiter, cost, all int64, now meter.Instant) int64 {
 	by := meter.AddInstant(now, int64(other.lease.Lead()))
 	switch ready := b.Ready(now, 0, cost); {
-	case ready == meter.Never && b.isGrantedWith(other, first) && b.lease.Offers(now) > 0:
-		return max(cost, min(all, b.lease.Offers(now)))
+	case ready == meter.Never && b.isGrantedWith(other, first) && b.offers(now, cost) > 0:
+		return min(all, b.offers(now, cost))
 	case ready == meter.Never: // as slots, which come back at any time
 		return min(all, other.lease.Recent())
 	case ready > by:
@@ -242,11 +242,20 @@ func (b *Bucket) lets(other *Bucket, first *order.Waiter, cost, all int64, now m
 	}
 	if b.promises() { // if each limit counted only on what it has of the other one, both would get less and less
 		least = max(least, (other.lease.Recent()/max(1, costAt(first, other))+1)*cost)
-		if offers := b.lease.Offers(now); offers > 0 && b.isPromisedWith(other) && b.Ready(now, least, cost) == meter.Never { // more is asked for at the same time, a request at least
-			least = max(least+cost, offers)
+		if b.isPromisedWith(other) && b.Ready(now, least, cost) == meter.Never { // more is asked for at the same time
+			if offers := b.offers(now, cost); offers > 0 {
+				least = max(least+cost, offers)
+			}
 		}
 	}
 	return min(all, least)
+}
+
+// offers returns how many tokens requests could use if the store granted all that it may be asked for now, in whole requests of a cost: one at
+// least; 0: it may not be asked.
+func (b *Bucket) offers(now meter.Instant, cost int64) int64 {
+	n := b.lease.Offers(now)
+	return max(n-n%max(1, cost), min(n, 1)*cost)
 }
 
 // promises reports whether a store promises tokens of the bucket that come in later.
