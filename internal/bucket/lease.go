@@ -138,8 +138,13 @@ func (b *Bucket) wants(now meter.Instant) (d lease.Demand, first *order.Waiter) 
 	return d, first
 }
 
-// together sets Next, Whole and Until of a demand whose first request is first.
+// together sets what concerns several requests, or several buckets, of a demand whose first request is first.
 func (b *Bucket) together(d *lease.Demand, first *order.Waiter, now meter.Instant) {
+	for i := range first.Costs {
+		if other := Of(first.Point(i)); other != b && other.isAskedWith(b) && other.Limit.Stored != store.Slots { // which come back at any time
+			d.Joint, d.Window = true, d.Window || !b.isPromisedWith(other)
+		}
+	}
 	i := indexOf(first, b)
 	if i < 0 {
 		return

@@ -18,7 +18,8 @@ type Demand struct {
 	Whole      int64         // the same of as many more as may get tokens with them; at least Next
 	Even       bool          // Whole is of requests that cost the same
 	Until      meter.Instant // the first request that lacks tokens cannot use one that is due later; if none lacks any, the first request
-	Joint      bool          // the first request needs other budgets as well, which are asked for together, and one of all is a window
+	Joint      bool          // the first request needs other budgets as well, which are asked for together
+	Window     bool          // one of all these is a window
 	Keeps      bool          // what else one of the other requests needs is there, or was promised by a store
 }
 
@@ -265,7 +266,7 @@ func (m *Leased) Ask(now meter.Instant, d Demand) store.Part {
 		}
 	}
 	switch missing := d.First - total; {
-	case missing <= 0 && m.promises() && m.lasts(now, d.First) && (d.Next > total || m.far(d.First)): // it reports something, or asks whether others gave tokens back
+	case missing <= 0 && m.promises() && m.lasts(now, &d) && (d.Next > total || m.far(d.First)): // it reports something, or asks whether others gave tokens back
 		p.Want = 0
 	case d.Next > total && m.promises():
 		p.Need, p.Want, p.Whole = d.Next-total, d.Whole-total, true
@@ -278,9 +279,9 @@ func (m *Leased) Ask(now meter.Instant, d Demand) store.Part {
 		p.Within = time.Duration(d.Until - now)
 	}
 	each, others := m.each(d.First)
-	m.joint = d.Joint && d.Until-now > each
+	m.joint = d.Window && d.Until-now > each
 	m.takeTurn(&p, now, d.First)
-	switch window := d.Joint && m.promises(); {
+	switch window := d.Window && m.promises(); {
 	case window && p.Queue: // used with what the request gets of the window, as late as that may be used
 		p.Horizon = min(p.Horizon, time.Duration(lateUse)+m.trip/4)
 	case window && (others || !m.latest.known): // nor do processes that do not know of each other yet save tokens
@@ -311,13 +312,14 @@ func (m *Leased) far(tokens int64) bool {
 
 // lasts reports whether the tokens last for longer than an ask takes, so that the next request has its own reserved later. If each ask reserved
 // them, whatever it is made for, those of all requests would be promised, and debts could not delay them any more.
-func (m *Leased) lasts(now meter.Instant, cost int64) bool { return m.lastAt(cost)-int64(m.lead) > now }
+func (m *Leased) lasts(now meter.Instant, d *Demand) bool { return m.lastAt(d)-int64(m.lead) > now }
 
-// lastAt returns when the last request whose tokens are promised can be sent, if it has that cost.
-func (m *Leased) lastAt(cost int64) meter.Instant {
+// lastAt returns when the last promised token is due, or, if others of the request are asked for with that of the next one, when the last
+// request can be sent.
+func (m *Leased) lastAt(d *Demand) meter.Instant {
 	n := m.promised()
-	if m.budget.Kind == store.Pace { // the first token pays
-		n -= cost - 1
+	if m.budget.Kind == store.Pace && d.Joint { // the first token pays
+		n -= d.First - 1
 	}
 	if n <= 0 {
 		return m.at

@@ -307,12 +307,16 @@ func TestARefusalSaysWhenTokensDoNotCome(t *testing.T) {
 		}
 		d.Next = 40
 		last := b.dueAt(b.promised())
-		d.Until = last + 2*second - 2*ms - 1 // a round trip before they can be there
-		at := last - int64(b.lead)
-		if kind == store.Pace { // the first token pays
-			d.Until, at = last+second/10-2*ms-1, b.now
+		if d.Until = last + 2*second - 2*ms - 1; kind == store.Pace { // a round trip before they can be there
+			d.Until = last + second/10 - 2*ms - 1
 		}
-		b.instant("the next one has its tokens asked for when the first can be sent soon", b.AskAt(b.now, d), at)
+		at := last - int64(b.lead)
+		b.instant("the next one has its tokens asked for when those of the first are due soon", b.AskAt(b.now, d), at)
+		if kind == store.Pace {
+			d.Joint = true
+			b.instant("with those of other buckets, when the first can be sent", b.AskAt(b.now, d), b.now)
+			d.Joint = false
+		}
 		b.now = at
 		if p, got := b.question(d); p.Need != 20 || got.Tokens != 0 || got.Wait != time.Microsecond {
 			t.Errorf("%s: asked %+v, got %+v", kind, p, got)

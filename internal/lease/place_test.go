@@ -148,7 +148,7 @@ func joint(kind store.Kind) (m *Leased, d Demand) {
 	m.latest = response{known: true, sent: now, processes: 4, ends: now + second}
 	m.measureTrip(now, 20*time.Millisecond)
 	d = waitingOf(10, 3)
-	d.Joint = true
+	d.Joint, d.Window = true, true
 	return m, d
 }
 
@@ -218,7 +218,7 @@ func TestManyRequestsForSeveralBudgetsAreLeasedTogether(t *testing.T) {
 		m.measureTrip(now+1, 20*time.Second)
 		assert.False(t, m.Ask(now, d).Queue, kind)
 		m, d = joint(kind)
-		d.Joint = false
+		d.Joint, d.Window = false, false
 		p := m.Ask(now, d)
 		assert.False(t, p.Queue, kind)
 		assert.Greater(t, p.Horizon, 15*time.Millisecond)

@@ -26,7 +26,7 @@ func (m *Leased) AskAt(now meter.Instant, d Demand) meter.Instant {
 		again := m.againFor(d.First-total, now, d.Until)
 		at = min(at, again, m.recheckTurn(now, again))
 	case d.All > total: // the tokens of the first request are available or promised
-		at = min(at, max(m.againFor(d.Next-total, now, d.Until), m.lastAt(d.First)-int64(m.lead)))
+		at = min(at, max(m.againFor(d.Next-total, now, d.Until), m.lastAt(&d)-int64(m.lead)))
 	case m.drawn > 0 && m.Low():
 		at = min(at, max(m.again, m.spare))
 	}
