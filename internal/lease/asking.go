@@ -234,7 +234,7 @@ func (m *Leased) Recent() int64 { return int64(m.use * float64(m.Lead())) }
 // recent use; at most three times as many as the requests that wait need. Half of the horizon needs none: it lasts for a near store.
 func (m *Leased) following(d Demand) int64 {
 	far := 2*m.trip - m.config.Horizon/2
-	if far <= 0 || !m.promises() {
+	if far <= 0 || !m.promises() || m.place.queues() { // in turn, they are asked for together with what else they need
 		return 0
 	}
 	return int64(min(m.use*float64(far), 3*float64(d.All)))

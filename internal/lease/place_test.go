@@ -222,6 +222,12 @@ func TestManyRequestsForSeveralBudgetsAreLeasedTogether(t *testing.T) {
 		p := m.Ask(now, d)
 		assert.False(t, p.Queue, kind)
 		assert.Greater(t, p.Horizon, 15*time.Millisecond)
+
+		// Those that will come while an ask is under way get no place before the others: they are not asked for alone.
+		m.trip, m.use = time.Second, 1
+		assert.Positive(t, m.following(d))
+		m.place.is = comes
+		assert.Zero(t, m.following(d))
 	}
 }
 
