@@ -189,9 +189,9 @@ func (s *bucketState) reach(c *Call) int64 {
 	return c.Horizon / c.N
 }
 
-func (s *bucketState) turn(c *Call, _ int64) (wait, tokens int64) {
-	missing := s.ahead(c) + mulSat(c.Due, s.per) - s.level
-	return min(mulSat(max(0, ceilDiv(max(0, missing), s.n)-c.Horizon/c.N/2), s.tick), mostTurn), mulSat(c.Need, s.per)
+func (s *bucketState) turn(c *Call, now, after int64) int64 {
+	missing := s.ahead(c, 0, math.MaxInt64) + mulSat(c.Due, s.per) - s.level
+	return max(after, min(mulSat(max(0, ceilDiv(max(0, missing), s.n)-c.Horizon/c.N/2), s.tick), mostTurn))
 }
 
 // most grants all tokens that are there and half of those that may still be promised, so that no process takes them all.

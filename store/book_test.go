@@ -53,6 +53,29 @@ func TestBucketFillsToTheUnit(t *testing.T) {
 	}
 }
 
+// What comes back to a Pace after it is due is lost, as the next request may be sent by then. A Burst has room for it.
+func TestAPaceHasTokensBackUpToItsBurst(t *testing.T) {
+	for burst, back := range map[int64]float64{0: 0, 1: 0, 5: 4, 50: 6} {
+		l := newLessor(t)
+		p := Part{Budget: Budget{Kind: Pace, N: 10, Per: time.Second, Burst: burst}, Need: 10, Want: 10, Within: time.Minute}
+		first := l.ask(p)
+		if first.AtOnce != 1 {
+			t.Errorf("it begins with %+v", first)
+		}
+		l.later(time.Second)
+		if got := l.ask(p); got.AtOnce != 1 {
+			t.Errorf("the next request: %+v", got)
+		}
+		l.later(time.Second)
+		p.Need, p.Want = 0, 0
+		before := l.ask(p).Left
+		p.Back = []Return{{Tokens: 6, Lease: first.ID}}
+		if got := l.ask(p).Left - before; got != back {
+			t.Errorf("with a burst of %d, %v came back, want %v", burst, got, back)
+		}
+	}
+}
+
 // Processes ask at any instant, and not only at whole µs. Their tokens come as far apart as those of one process, at any time after the bucket
 // was full: a server that admits exactly this rate refuses a request that comes 1 ns earlier.
 func TestTokensOfAllProcessesAreTheWholeIntervalApart(t *testing.T) {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -17,18 +18,26 @@ func (c *Call) mostDebt(used int64) int64 { return max(0, min(meter.MostUsed*c.N
 
 const mostTurn = int64(mostAhead / time.Microsecond) // µs
 
-func (s *slidingState) turn(c *Call, now int64) (wait, tokens int64) {
-	missing := s.ahead(c) + c.Need - (c.N - s.used)
+func (s *slidingState) turn(c *Call, now, after int64) int64 {
+	missing := s.ahead(c, 0, math.MaxInt64) + c.Need - (c.N - s.used)
 	again := max(0, missing-1-max(0, s.used-c.N)) / c.N // what is used when it comes in does so again after a period
-	return min(mulSat(again, c.Per), mostTurn) + s.until(missing-again*c.N, now), c.Need
+	return max(after, min(mulSat(again, c.Per), mostTurn)+s.until(missing-again*c.N, now))
 }
 
-func (s *fixedState) turn(c *Call, now int64) (wait, tokens int64) {
-	missing := s.ahead(c) + c.Need - (c.N - s.used)
-	if missing <= 0 {
-		return 0, c.Need
+func (s *fixedState) turn(c *Call, now, after int64) int64 {
+	windows := max(0, floorDiv(now+after-s.ends, c.Per)+1) // that begin until then
+	begins, ends := int64(0), s.ends+mulSat(windows, c.Per)
+	if windows > 0 {
+		begins = ends - c.Per
 	}
-	return min(mulSat((missing-1)/c.N, c.Per), mostTurn) + s.ends - now, c.Need
+	missing := s.ahead(c, 0, ends) + c.Need - (c.N - s.used)
+	switch {
+	case missing > mulSat(windows, c.N):
+		return max(after, min(mulSat((missing-1)/c.N, c.Per), mostTurn)+s.ends-now)
+	case s.ahead(c, begins, ends) > max(0, c.N-c.Need): // others come in this window
+		return ends - now
+	}
+	return after
 }
 
 // A slidingState is a log of leases. When it has exactEvents entries, those of the same 64th of the period are joined; they

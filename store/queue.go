@@ -20,10 +20,10 @@ func (q *queue) clear(now int64) {
 	*q = slices.DeleteFunc(*q, func(w waiting) bool { return w.until < now || w.place > now+linger })
 }
 
-// ahead returns how much an ask has to let others have.
-func (q queue) ahead(c *Call) (tokens int64) {
+// ahead returns how much an ask has to let others have whose turns come from one instant on, and before another one.
+func (q queue) ahead(c *Call, from, before int64) (tokens int64) {
 	for _, w := range q {
-		if c.Queued == 0 || w.place < c.Queued {
+		if at := w.until - linger; (c.Queued == 0 || w.place < c.Queued) && from <= at && at < before {
 			tokens = min(tokens+w.tokens, mostUnits)
 		}
 	}
@@ -63,18 +63,31 @@ func (q queue) last() (at int64) {
 // hasQueue is the state of a budget that has a queue.
 type hasQueue interface {
 	line() *queue
-	// turn returns how long to wait until the Need of c comes in behind what others wait for, and how much that is; 0: it has.
-	turn(c *Call, now int64) (wait, tokens int64)
+	// turn returns how long to wait until Need of c may have come in behind what others wait for: after, or longer.
+	turn(c *Call, now, after int64) int64
 }
 
 // queues reports whether an ask may wait for its turn in a budget.
 func (c *Call) queues() bool { return c.Queue && c.Kind != Calendar && c.Kind != Slots }
 
-// enter has an ask wait behind others. All parts have the place of the one that has waited longest. An ask comes again at the turn of the part
-// whose turn comes last. If that is too late, it has no place. Asks for a budget do not wait for one that others delay for twice as long. A
-// place is kept for a second after the turn, and no longer than the request can use tokens.
+// turnOf returns how long to wait until all parts may have what they need.
+func turnOf(calls []Call, states []state, now int64) (after int64) {
+	for before := int64(-1); after > before; {
+		before = after
+		for i := range calls {
+			if c := &calls[i]; c.queues() {
+				after = states[i].(hasQueue).turn(c, now, after)
+			}
+		}
+	}
+	return after
+}
+
+// enter has an ask wait behind others. All parts have the place of the one that has waited longest. An ask comes again when all of them may
+// have what they need. If that is too late, it has no place. Asks for a budget do not wait for one that others delay for twice as long, except
+// those that come in the same fixed window. A place is kept for a second after the turn, and no longer than the request can use tokens.
 func enter(calls []Call, states []state, leased []LeasedPart, now int64) {
-	place, after := int64(0), now
+	place, after, until := int64(0), now, int64(math.MaxInt64)
 	for i := range calls {
 		if c := &calls[i]; c.queues() {
 			if c.Queued > 0 && (place == 0 || c.Queued < place) {
@@ -85,31 +98,40 @@ func enter(calls []Call, states []state, leased []LeasedPart, now int64) {
 			}
 		}
 	}
-	last, until := int64(0), int64(math.MaxInt64)
 	for i := range calls {
 		if c := &calls[i]; c.queues() {
 			if c.Queued != place {
 				states[i].(hasQueue).line().leave(c)
 			}
 			c.Queued = place
-			turn, _ := states[i].(hasQueue).turn(c, now)
-			leased[i].Turn = micros(turn)
-			last, until = max(last, turn), min(until, mulSat(c.Ticks, c.Tick))
+			leased[i].Turn = micros(turnOf(calls[i:i+1], states[i:i+1], now))
+			until = min(until, mulSat(c.Ticks, c.Tick))
 		}
 	}
+	last := turnOf(calls, states, now)
 	if last > until {
 		return
+	}
+	if place == 0 {
+		place = after
 	}
 	for i := range calls {
 		c := &calls[i]
 		if !c.queues() {
 			continue
 		}
-		if leased[i].ID = place; place == 0 {
-			leased[i].ID = after
+		p, s := &leased[i], states[i].(hasQueue)
+		p.ID = place
+		delayed := p.Turn <= micros(last)/2 // by others
+		if !delayed {
+			p.Turn = micros(last)
 		}
-		if turn, tokens := states[i].(hasQueue).turn(c, now); turn > last/2 {
-			states[i].(hasQueue).line().enter(waiting{leased[i].ID, tokens, now + min(last+linger, until)})
+		tokens := c.Need
+		if b, ok := s.(*bucketState); ok {
+			tokens = mulSat(c.Need, b.per)
+		}
+		if !delayed || c.Kind == Fixed {
+			s.line().enter(waiting{place, tokens, now + min(last+linger, until)})
 		}
 	}
 }

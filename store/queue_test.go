@@ -143,6 +143,34 @@ func TestAnAskForSeveralBudgetsHasOnePlace(t *testing.T) {
 	}
 }
 
+// What two fixed windows have at the same time decides when an ask for both comes. One that needs only one of them does not wait for those that
+// come in a later window.
+func TestAnAskForTwoFixedWindowsComesWhenBothHaveTokens(t *testing.T) {
+	l, queue := line(t, Fixed)
+	minute, short := queue(1), Part{Budget: Budget{Kind: Fixed, Limit: "short", N: 1, Per: 10 * time.Second}, Need: 1, Within: time.Hour, Queue: true}
+	l.ask(Part{Budget: minute.Budget, Need: 1})
+	l.ask(short)
+	both := func() []LeasedPart { return l.book.decide(l.now, 0, []Ask{{[]Part{minute, short}}})[0].Parts }
+	for _, turn := range []time.Duration{30, 40, 90, 100} {
+		assert.Equal(t, turn*time.Second, both()[0].Turn)
+	}
+	for _, turn := range []time.Duration{10, 20, 50, 60} {
+		assert.Equal(t, turn*time.Second, l.ask(short).Turn, "the others come in between")
+	}
+	assert.Equal(t, 150*time.Second, l.ask(minute).Turn)
+}
+
+// By the rule of another process, a fixed window may be smaller than what an ask needs.
+func TestAnAskForMoreThanAWindowHasNoPlace(t *testing.T) {
+	l, queue := line(t, Fixed)
+	large := queue(5)
+	large.Budget.N = 10
+	assert.Equal(t, 30*time.Second, l.ask(queue(1)).Turn)
+	got := l.ask(large)
+	assert.Equal(t, 150*time.Second, got.Turn)
+	assert.Zero(t, got.ID, "it has no place")
+}
+
 // An ask that does not come at its turn loses its place a second later: the process has ended.
 func TestProcessesThatDoNotComeAreForgotten(t *testing.T) {
 	for _, kind := range queued {

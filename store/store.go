@@ -49,7 +49,7 @@ type Kind string
 
 const (
 	Bucket  Kind = "bucket"
-	Pace    Kind = "pace" // a bucket of one token, in which a request of any cost may be sent when its first token is due
+	Pace    Kind = "pace" // a bucket, of one token if it has no Burst, in which a request of any cost may be sent when its first token is due
 	Sliding Kind = "sliding-window"
 	Fixed   Kind = "fixed-window"
 	Slots   Kind = "in-flight"
@@ -66,7 +66,7 @@ type Budget struct {
 
 	N       int64         // tokens per Per; slots in all
 	Per     time.Duration // not for Slots; a store may round a window up to a whole microsecond
-	Burst   int64         // of a Bucket: the most that it holds
+	Burst   int64         // of a Bucket: the most that it holds; of a Pace, what it holds if that is more than one token
 	Initial int64         // of a Bucket: the tokens that it holds if the store has no state of it
 	Start   time.Time     // of a Fixed window: an instant at which one begins; zero: the Unix epoch
 

@@ -29,7 +29,7 @@ const (
 func (b *Budget) units() (Units, error) {
 	burst, initial := b.Burst, b.Initial
 	if b.Kind == Pace {
-		burst, initial = 1, 1
+		burst, initial = max(1, burst), 1
 	}
 	for _, round := range []bool{false, true} {
 		for tick := int64(1); tick <= 1e6; tick *= 1000 {

@@ -37,7 +37,7 @@ func TestBudgetsAreListedAndReset(t *testing.T) {
 		case store.Bucket:
 			most, left = 5, 4
 		case store.Pace:
-			most, left = 1, 0
+			most, left = 5, 0
 		case store.Slots:
 			left = 7
 			if len(b.Holders) != 2 || b.Holders[0].Name != "web-1-4711-x" || b.Holders[0].Slots != 1 || b.Holders[1].Wants != 9 {

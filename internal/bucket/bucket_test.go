@@ -11,6 +11,7 @@ import (
 
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/order"
+	"github.com/httpthrottle/throttle/store"
 )
 
 const second = int64(time.Second)
@@ -68,6 +69,10 @@ func TestABucketIsAsLargeAsItsRateUnlessItSaysOtherwise(t *testing.T) {
 	require.EqualValues(t, 10, (&Rule{Share: 1, Burst: -1}).BurstOf(r))
 	require.EqualValues(t, 5, (&Rule{Share: .5, Burst: -1}).BurstOf(r))
 	require.EqualValues(t, 3, (&Rule{Share: 1, Burst: 3}).BurstOf(r))
+	quota := &Rule{Share: .95, Burst: -1, Counted: true, Stored: store.Pace}
+	require.EqualValues(t, 19, quota.BurstOf(meter.Rate{N: 800, Per: 1}), "with 95 %, less than all")
+	require.EqualValues(t, 19, quota.Budget("", meter.Rate{N: 800, Per: 1}, 19).Burst)
+	require.Zero(t, (&Rule{Stored: store.Pace}).Budget("", meter.Rate{N: 800, Per: 1}, 19).Burst)
 	require.EqualValues(t, 10, (&Rule{Initial: -1}).InitialOf(10))
 	require.EqualValues(t, 4, (&Rule{Initial: 4}).InitialOf(10))
 	require.EqualValues(t, 10, (&Rule{Initial: 40}).InitialOf(10))

@@ -77,7 +77,7 @@ func (b *Bucket) MarkLease() {
 
 // lease returns the lease of a new bucket. Share is already applied to r and burst.
 func (li *Limit) lease(b *Bucket, key string, r meter.Rate, burst int64) *supply.Lease[*Bucket] {
-	config := lease.Config{Ahead: li.Store.Ahead, Name: li.Store.Name, Seed: li.Supply.Dice.Uint64(), Windows: li.Calendar, Counts: li.Counted}
+	config := lease.Config{Ahead: li.Store.Ahead, Name: li.Store.Name, Seed: li.Supply.Dice.Uint64(), Store: &li.Supply.Away, Windows: li.Calendar}
 	return li.Supply.Lease(b, lease.New(li.Budget(key, r, burst), config))
 }
 
@@ -87,6 +87,10 @@ func (l *Rule) Budget(key string, r meter.Rate, burst int64) store.Budget {
 	switch l.Stored {
 	case store.Bucket:
 		b.Burst, b.Initial = burst, l.InitialOf(burst)
+	case store.Pace:
+		if l.Counted {
+			b.Burst = burst
+		}
 	case store.Slots:
 		b.N, b.Per = burst, 0
 	}
@@ -134,8 +138,13 @@ func (b *Bucket) wants(now meter.Instant) (d lease.Demand, first *order.Waiter) 
 	return d, first
 }
 
-// together sets Next, Whole and Until of a demand whose first request is first.
+// together sets what concerns several requests, or several buckets, of a demand whose first request is first.
 func (b *Bucket) together(d *lease.Demand, first *order.Waiter, now meter.Instant) {
+	for i := range first.Costs {
+		if other := Of(first.Point(i)); other != b && other.isAskedWith(b) && other.Limit.Stored != store.Slots { // which come back at any time
+			d.Joint, d.Window = true, d.Window || !b.isPromisedWith(other)
+		}
+	}
 	i := indexOf(first, b)
 	if i < 0 {
 		return
@@ -219,8 +228,8 @@ func (b *Bucket) soon(first *order.Waiter, sums []int64, now meter.Instant) int6
 func (b *Bucket) lets(other *Bucket, first *order.Waiter, cost, all int64, now meter.Instant) int64 {
 	by := meter.AddInstant(now, int64(other.lease.Lead()))
 	switch ready := b.Ready(now, 0, cost); {
-	case ready == meter.Never && b.isGrantedWith(other, first) && b.lease.Offers(now) > 0:
-		return max(cost, min(all, b.lease.Offers(now)))
+	case ready == meter.Never && b.isGrantedWith(other, first) && b.offers(now, cost) > 0:
+		return min(all, b.offers(now, cost))
 	case ready == meter.Never: // as slots, which come back at any time
 		return min(all, other.lease.Recent())
 	case ready > by:
@@ -237,12 +246,21 @@ func (b *Bucket) lets(other *Bucket, first *order.Waiter, cost, all int64, now m
 		}
 	}
 	if b.promises() { // if each limit counted only on what it has of the other one, both would get less and less
-		least = max(least, other.lease.Recent()+cost)
+		least = max(least, (other.lease.Recent()/max(1, costAt(first, other))+1)*cost)
 		if b.isPromisedWith(other) && b.Ready(now, least, cost) == meter.Never { // more is asked for at the same time
-			least = max(least, b.lease.Offers(now))
+			if offers := b.offers(now, cost); offers > 0 {
+				least = max(least+cost, offers)
+			}
 		}
 	}
 	return min(all, least)
+}
+
+// offers returns how many tokens requests could use if the store granted all that it may be asked for now, in whole requests of a cost: one at
+// least; 0: it may not be asked.
+func (b *Bucket) offers(now meter.Instant, cost int64) int64 {
+	n := b.lease.Offers(now)
+	return max(n-n%max(1, cost), min(n, 1)*cost)
 }
 
 // promises reports whether a store promises tokens of the bucket that come in later.

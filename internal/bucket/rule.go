@@ -24,7 +24,7 @@ type Rule struct {
 
 	Keyed    bool   // requests have keys; a limit sets it once one has had a key, and a limit that learns once there were two at a time
 	Windowed bool   // no more than n in a window
-	Counted  bool   // a Pace in the place of a limit of n in each period
+	Counted  bool   // a Pace in the place of a Quota, with a small burst
 	Wall     bool   // of the wall clock, which may be set
 	Reported bool   // its meters need the outcome of requests
 	Answered bool   // its meters need the instant of responses
@@ -62,11 +62,18 @@ func (l *Rule) Shared(r meter.Rate) meter.Rate {
 	return r
 }
 
+// backParts: what requests of a Quota that is Shared did not need comes back up to one part in so many of its n. With the rate, which is 95 %,
+// no period has more than n.
+const backParts = 40
+
 // BurstOf returns the burst of a token bucket of this limit with that rate.
 func (l *Rule) BurstOf(r meter.Rate) int64 {
 	burst := l.Burst
 	if burst < 0 {
 		burst = min(r.N, meter.MaxCount)
+	}
+	if l.Counted {
+		burst /= backParts
 	}
 	return max(1, l.Part(burst))
 }

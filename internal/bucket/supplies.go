@@ -30,19 +30,14 @@ func (f *Call) Ask(b *Bucket, now meter.Instant) int {
 		d, w = b.wants(now)
 	}
 	leases, demands := []*supply.Lease[*Bucket]{b.lease}, []lease.Demand{d}
-	joint := false
 	for i := 0; w != nil && i < len(w.Costs); i++ {
 		other := Of(w.Point(i))
 		if other == b || !other.isAskedWith(b) {
 			continue
 		}
-		joint = joint || other.Limit.Stored != store.Slots // which come back at any time
 		if d, first := other.wants(now); first == w && (other.Ready(0, 0, w.Costs[i]) == meter.Never || b.follows(w, other, d, now)) {
 			leases, demands = append(leases, other.lease), append(demands, d)
 		}
-	}
-	for i := range demands {
-		demands[i].Joint = joint
 	}
 	for i, n := range leases { // a demand is as of before the ask
 		if !f.Add(n, demands[i]) && i == 0 {

@@ -37,13 +37,14 @@ func TestABucketAskedForTogetherThatIsReadyLaterStopsTheOther(t *testing.T) {
 	var o order.Order
 	waits(&o, s.now, 2, a, b)
 	waits(&o, s.now, 2, a, b)
-	require.Equal(t, lease.Demand{First: 2, All: 4, Soon: 4, Next: 2, Whole: 2, Even: true, Until: meter.Never - 1}, a.Demand(s.now))
+	require.Equal(t, lease.Demand{First: 2, All: 4, Soon: 4, Next: 2, Whole: 2, Even: true, Until: meter.Never - 1, Joint: true}, a.Demand(s.now))
 	until := s.now + 2*second
 	b.Hold(s.now, until)
-	require.Zero(t, a.lease.Lead(), "it is not known yet")
-	require.Equal(t, lease.Demand{From: until, Until: s.now, Keeps: true}, a.Demand(s.now))
-	require.Equal(t, lease.Demand{From: until, Until: until - 1, Keeps: true}, a.Demand(until-1))
-	require.Equal(t, lease.Demand{First: 2, All: 4, Soon: 4, Next: 2, Whole: 2, Even: true, Until: meter.Never - 1}, a.Demand(until))
+	near := int64(5 * time.Millisecond)
+	require.EqualValues(t, near, a.lease.Lead(), "the other one is in the same store")
+	require.Equal(t, lease.Demand{From: until - near, Until: s.now, Keeps: true}, a.Demand(s.now))
+	require.Equal(t, lease.Demand{From: until - near, Until: until - near - 1, Keeps: true}, a.Demand(until-near-1))
+	require.Equal(t, lease.Demand{First: 2, All: 4, Soon: 4, Next: 2, Whole: 2, Even: true, Until: meter.Never - 1, Joint: true}, a.Demand(until-near))
 
 	a.lease.Wanted = 1
 	s.now += second
@@ -54,7 +55,7 @@ func TestABucketAskedForTogetherThatIsReadyLaterStopsTheOther(t *testing.T) {
 	lead := int64(13 * time.Millisecond)
 	require.EqualValues(t, lead, a.lease.Lead(), "two round trips and 5 ms")
 	require.Equal(t, lease.Demand{From: until - lead, Until: until - lead - 1, Keeps: true}, a.Demand(until-lead-1))
-	require.Equal(t, lease.Demand{First: 2, All: 4, Soon: 4, Next: 2, Whole: 4, Even: true, Until: meter.Never - 1}, a.Demand(until-lead))
+	require.Equal(t, lease.Demand{First: 2, All: 4, Soon: 4, Next: 2, Whole: 4, Even: true, Until: meter.Never - 1, Joint: true}, a.Demand(until-lead))
 }
 
 // Tokens of a sliding window are void some time after their ask. From then on, they are asked for again, together with those of the other

@@ -19,6 +19,7 @@ type Demand struct {
 	Even       bool          // Whole is of requests that cost the same
 	Until      meter.Instant // the first request that lacks tokens cannot use one that is due later; if none lacks any, the first request
 	Joint      bool          // the first request needs other budgets as well, which are asked for together
+	Window     bool          // one of all these is a window
 	Keeps      bool          // what else one of the other requests needs is there, or was promised by a store
 }
 
@@ -29,18 +30,15 @@ type asking struct {
 	again  meter.Instant // no tokens are asked for before, because the store said so
 	news   meter.Instant // when tokens came, or went back as those of others may, or the first ask was sent
 	spare  meter.Instant // no tokens are leased ahead before, because the store had too few
-	trip   time.Duration // the round trip to the store, as an average of the latest ones; 0: unknown
-	least  time.Duration // the fastest of the latest ones
-	late   bool          // the latest one was later than a token of a Sliding window may be used
-	lead   time.Duration // the next tokens are asked for so long before the last promised one is due
 	drawn  int64         // tokens drawn after the latest ask
 	cost   int64         // of the latest request
 	leaves bool          // see Leave
 	use    float64       // recent use, in tokens per ns
 
+	*Distance
 	turns
 	place place
-	joint bool // requests need several budgets, and may wait for their turns
+	joint bool // requests need several budgets, one of them a window, and may wait for their turns
 
 	back  []store.Return
 	owe   int64
@@ -236,7 +234,7 @@ func (m *Leased) Recent() int64 { return int64(m.use * float64(m.Lead())) }
 // recent use; at most three times as many as the requests that wait need. Half of the horizon needs none: it lasts for a near store.
 func (m *Leased) following(d Demand) int64 {
 	far := 2*m.trip - m.config.Horizon/2
-	if far <= 0 || !m.promises() {
+	if far <= 0 || !m.promises() || m.place.queues() { // in turn, they are asked for together with what else they need
 		return 0
 	}
 	return int64(min(m.use*float64(far), 3*float64(d.All)))
@@ -268,7 +266,7 @@ func (m *Leased) Ask(now meter.Instant, d Demand) store.Part {
 		}
 	}
 	switch missing := d.First - total; {
-	case missing <= 0 && m.promises() && m.lasts(now) && (d.Next > total || m.far(d.First)): // it reports something, or asks whether others gave tokens back
+	case missing <= 0 && m.promises() && m.lasts(now, &d) && (d.Next > total || m.far(d.First)): // it reports something, or asks whether others gave tokens back
 		p.Want = 0
 	case d.Next > total && m.promises():
 		p.Need, p.Want, p.Whole = d.Next-total, d.Whole-total, true
@@ -281,13 +279,12 @@ func (m *Leased) Ask(now meter.Instant, d Demand) store.Part {
 		p.Within = time.Duration(d.Until - now)
 	}
 	each, others := m.each(d.First)
-	m.joint = d.Joint && d.Until-now > each
+	m.joint = d.Window && d.Until-now > each
 	m.takeTurn(&p, now, d.First)
-	switch {
-	case !d.Joint || !m.promises():
-	case p.Queue: // used with what the request gets of other budgets, as late as that may be used
+	switch window := d.Window && m.promises(); {
+	case window && p.Queue: // used with what the request gets of the window, as late as that may be used
 		p.Horizon = min(p.Horizon, time.Duration(lateUse)+m.trip/4)
-	case others && each <= int64(m.lead)*3/2:
+	case window && (others || !m.latest.known): // nor do processes that do not know of each other yet save tokens
 		p.Within = 0
 	}
 	if m.budget.Kind == store.Calendar {
@@ -315,9 +312,19 @@ func (m *Leased) far(tokens int64) bool {
 
 // lasts reports whether the tokens last for longer than an ask takes, so that the next request has its own reserved later. If each ask reserved
 // them, whatever it is made for, those of all requests would be promised, and debts could not delay them any more.
-func (m *Leased) lasts(now meter.Instant) bool {
-	promised := m.promised()
-	return promised > 0 && m.dueAt(promised)-int64(m.lead) > now
+func (m *Leased) lasts(now meter.Instant, d *Demand) bool { return m.lastAt(d)-int64(m.lead) > now }
+
+// lastAt returns when the last promised token is due, or, if others of the request are asked for with that of the next one, when the last
+// request can be sent.
+func (m *Leased) lastAt(d *Demand) meter.Instant {
+	n := m.promised()
+	if m.budget.Kind == store.Pace && d.Joint { // the first token pays
+		n -= d.First - 1
+	}
+	if n <= 0 {
+		return m.at
+	}
+	return m.dueAt(n)
 }
 
 // measure updates the rate of use after span ns.
@@ -326,21 +333,6 @@ func (m *Leased) measure(span float64) {
 		old := meanOver / (meanOver + span)
 		m.use = m.use*old + float64(m.drawn)/span*(1-old)
 	}
-}
-
-// measureTrip takes the round trip of the latest ask. One that is late on its own says nothing about the next ones: if it counted, tokens
-// of those that are late as well would count as used in time.
-func (m *Leased) measureTrip(trip time.Duration) {
-	m.lead = 2*trip + lateAsk
-	if m.trip == 0 {
-		m.trip, m.least = trip, trip
-	}
-	before := m.late
-	if m.late = trip > inTime(m.trip); m.late && !before {
-		return
-	}
-	m.trip += (trip - m.trip) / 8
-	m.least = min(trip, m.least+(trip-m.least)/16)
 }
 
 // inTime returns how long after its ask a token of a Sliding window may be used.
@@ -407,7 +399,7 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 	if m.budget.Kind == store.Sliding {
 		void = min(void, meter.AddInstant(sent, int64(inTime(cmp.Or(m.trip, trip)))))
 	}
-	m.measureTrip(trip)
+	m.measureTrip(sent, trip)
 	rate := rateOf(&asked.Budget, &p)
 	if !m.replace {
 		m.follow(rate)
@@ -424,10 +416,11 @@ func (m *Leased) Booked(sent, now meter.Instant, asked store.Part, p store.Lease
 	m.holds.booked(now, p.Hold)
 	m.again = now
 	if p.Tokens < asked.Need || m.budget.Kind == store.Sliding && p.Wait > 0 {
-		pause := m.pause(now, asked.Need)
-		wait := max(p.Wait, pause)
-		if p.Wait > 0 && m.budget.Kind == store.Sliding && !m.competes() {
-			wait -= m.least // the ask reaches the store when the token comes in. If it came before, it would cost a round trip
+		wait := p.Wait
+		if wait > 0 && m.budget.Kind == store.Sliding { // else another budget lacks tokens
+			if wait = max(wait, m.pause(now, asked.Need)); !m.competes() {
+				wait -= m.least // the ask reaches the store when the token comes in. If it came before, it would cost a round trip
+			}
 		}
 		if m.promises() || p.Hold > 0 {
 			wait = min(wait, m.recheck())
@@ -515,15 +508,13 @@ func (m *Leased) chance(at meter.Instant, most int64) int64 {
 // lease adds the tokens of a response.
 func (m *Leased) lease(now, void meter.Instant, rate meter.Rate, p store.LeasedPart) {
 	kept := m.keptFrom(now)
-	m.last, m.void, m.dueBy = p, void, now
+	m.last, m.void, m.came = p, void, now
 	if p.AtOnce > 0 {
 		m.add(lot{p.AtOnce, p.ID, void, kept})
 	}
 	if n := p.Tokens - p.AtOnce; n > 0 {
 		start := meter.AddInstant(now, int64(p.Next))
-		r := run{lot: lot{n, p.ID, void, max(kept, start)}, start: start, rate: rate}
-		m.runs = append(m.runs, r)
-		m.dueBy = max(now, r.dueAt(n))
+		m.runs = append(m.runs, run{lot: lot{n, p.ID, void, max(kept, start)}, start: start, rate: rate})
 	}
 	m.next = min(m.next, now)
 	m.advance(now)

@@ -27,8 +27,8 @@ type Leased struct {
 	at      meter.Instant    // lots and runs are as of this instant
 	last    store.LeasedPart // the latest lease that had tokens
 	void    meter.Instant    // when those are void
-	dueBy   meter.Instant    // when the last one of those was due
-	tooLate meter.Late       // of a window, and of a Pace in its place
+	came    meter.Instant    // when those did
+	tooLate meter.Late       // of a window
 	asking
 	alone
 	holds
@@ -42,8 +42,8 @@ type Config struct {
 	Keep    time.Duration // gives tokens back that were not used for so long, and some round trips; 0: 100 ms
 	Horizon time.Duration // Part.Horizon, before some round trips are added; 0: 50 ms
 	Windows Windows       // of a Calendar
-	Counts  bool          // of a Pace: it stands for n in each period, however they are spread
 	Name    string        // names the process as a Holder, besides Seed; at most 48 bytes
+	Store   *Distance     // of all budgets in the store; nil: of this one alone
 	Seed    uint64        // another in each process: it names the process as a Holder, and has processes ask at different instants after a Fixed window begins
 }
 
@@ -152,7 +152,12 @@ func newLeased(b store.Budget, c Config) *Leased {
 	if c.Horizon == 0 {
 		c.Horizon = 50 * time.Millisecond
 	}
-	return &Leased{budget: b, config: c, rate: meter.Rate{N: b.N, Per: b.Per}, next: meter.Never, asking: asking{asked: meter.Never, since: meter.Never}}
+	if c.Store == nil {
+		c.Store = new(Distance)
+	}
+	return &Leased{
+		budget: b, config: c, rate: meter.Rate{N: b.N, Per: b.Per}, next: meter.Never, asking: asking{asked: meter.Never, since: meter.Never, Distance: c.Store},
+	}
 }
 
 // due returns how many tokens of a run may be used at t.
@@ -481,14 +486,11 @@ func (m *Leased) Settle(charged int64, now meter.Instant, paid, cost int64) {
 	m.owes(more, now)
 }
 
-// unused returns for how much of its period a window did without tokens of a lease: all of it if the window has ended. A Pace in its place has
-// none of them back once they are all due, except those that this process may use again.
+// unused returns for how much of its period a window did without tokens of a lease: all of it if the window has ended.
 func (m *Leased) unused(leased int64, now meter.Instant) int64 {
-	switch at := m.dueBy - (m.last.ID-leased)*int64(time.Microsecond); {
+	switch at := m.came - (m.last.ID-leased)*int64(time.Microsecond); {
 	case m.budget.Kind == store.Sliding:
 		return max(0, now-at)
-	case m.config.Counts && m.budget.Kind == store.Pace && now > at && leased != m.last.ID:
-		return int64(m.rate.Per)
 	case m.fixed() && (now >= m.latest.ends || at < m.latest.ends-m.length()):
 		return int64(m.rate.Per)
 	}
@@ -533,7 +535,7 @@ func (m *Leased) inStore(now meter.Instant) float64 {
 	case b.Kind == store.Bucket:
 		return float64(b.Initial)
 	case b.Kind == store.Pace && m.latest.known:
-		return min(1, m.latest.left+came)
+		return min(float64(max(1, b.Burst)), m.latest.left+came)
 	case b.Kind == store.Pace:
 		return 1
 	case m.latest.known && (!m.fixed() || now < m.latest.ends):
@@ -558,7 +560,9 @@ func (m *Leased) Retune(now meter.Instant, r meter.Rate) {
 
 // Resize implements [meter.Meter].
 func (m *Leased) Resize(now meter.Instant, burst int64) {
-	m.budget.Burst, m.budget.Initial = burst, min(m.budget.Initial, burst)
+	if m.budget.Burst > 0 {
+		m.budget.Burst, m.budget.Initial = burst, min(m.budget.Initial, burst)
+	}
 	m.again, m.replace = now, true
 }
 

@@ -312,6 +312,11 @@ func TestARefusalSaysWhenTokensDoNotCome(t *testing.T) {
 		}
 		at := last - int64(b.lead)
 		b.instant("the next one has its tokens asked for when those of the first are due soon", b.AskAt(b.now, d), at)
+		if kind == store.Pace {
+			d.Joint = true
+			b.instant("with those of other buckets, when the first can be sent", b.AskAt(b.now, d), b.now)
+			d.Joint = false
+		}
 		b.now = at
 		if p, got := b.question(d); p.Need != 20 || got.Tokens != 0 || got.Wait != time.Microsecond {
 			t.Errorf("%s: asked %+v, got %+v", kind, p, got)
@@ -448,6 +453,12 @@ func TestNewRateTradesPromises(t *testing.T) {
 	b.Resize(b.now, 7)
 	if b.Most() != 7 {
 		t.Errorf("the burst is %d", b.Most())
+	}
+
+	pace := newBench(t, store.Budget{Kind: store.Pace, N: 10, Per: time.Second})
+	pace.Resize(pace.now, 7)
+	if p := pace.Ask(pace.now, waiting(1)); p.Budget.Burst != 0 {
+		t.Errorf("a pace has a burst of %d", p.Budget.Burst)
 	}
 }
 

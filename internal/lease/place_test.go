@@ -120,7 +120,7 @@ func TestTokensThatComeBackEndTheWaitForATurn(t *testing.T) {
 // response.
 func TestATurnThatCannotBeTaken(t *testing.T) {
 	m, d := first(store.Sliding)
-	m.measureTrip(2 * time.Millisecond)
+	m.measureTrip(now, 2*time.Millisecond)
 	p := m.Ask(now, d)
 	m.Booked(now, now+2*ms, p, store.LeasedPart{Wait: time.Second, ID: 7, Turn: 2 * time.Second, Processes: 4})
 	at := m.place.at
@@ -146,9 +146,9 @@ func joint(kind store.Kind) (m *Leased, d Demand) {
 	b.Burst, b.Initial = 100, 0
 	m = leasedOf(b)
 	m.latest = response{known: true, sent: now, processes: 4, ends: now + second}
-	m.measureTrip(20 * time.Millisecond)
+	m.measureTrip(now, 20*time.Millisecond)
 	d = waitingOf(10, 3)
-	d.Joint = true
+	d.Joint, d.Window = true, true
 	return m, d
 }
 
@@ -179,18 +179,55 @@ func TestARequestForSeveralBudgetsHasOnePlace(t *testing.T) {
 	}
 }
 
+// Beside a window, a bucket promises nothing far ahead, except to a process that is alone: others would save its tokens while the window has
+// none, and so would those that do not know of each other yet.
+func TestOneProcessAloneIsPromisedTokensFarAheadBesideAWindow(t *testing.T) {
+	for _, kind := range []store.Kind{store.Bucket, store.Pace} {
+		m, d := joint(kind)
+		m.latest = response{}
+		assert.Zero(t, m.Ask(now, d).Within, "%s: nothing is known yet", kind)
+		m, d = joint(kind)
+		m.latest.processes = 1
+		assert.Positive(t, m.Ask(now, d).Within, kind)
+		m, d = joint(kind)
+		d.Until = now + second
+		p := m.Ask(now, d)
+		assert.False(t, p.Queue, "%s: its turn would come too late", kind)
+		assert.Zero(t, p.Within, kind)
+	}
+}
+
+// A process that has a part of its share leaves the next tokens of a sliding window to others, and not those that are there while another budget
+// has none.
+func TestASlidingWindowThatHasTokensIsAskedAgainAtOnce(t *testing.T) {
+	m, d := joint(store.Sliding)
+	p := m.Ask(now, d)
+	m.Booked(now, now, p, store.LeasedPart{ID: 1, Tokens: 10, AtOnce: 10, Until: time.Minute, Processes: 4, Left: 50})
+	_, ok := m.Spend(now, 10)
+	assert.True(t, ok)
+	p = m.Ask(now+second, d)
+	m.Booked(now+second, now+second, p, store.LeasedPart{ID: 7, Processes: 4, Left: 50})
+	assert.Equal(t, now+second+ms, m.AskAt(now+second, d))
+}
+
 // Requests that a process has more often than three round trips take do not wait for turns: several are leased with each ask. So are those that
 // need a bucket alone.
 func TestManyRequestsForSeveralBudgetsAreLeasedTogether(t *testing.T) {
 	for _, kind := range []store.Kind{store.Bucket, store.Pace} {
 		m, d := joint(kind)
-		m.measureTrip(20 * time.Second)
+		m.measureTrip(now+1, 20*time.Second)
 		assert.False(t, m.Ask(now, d).Queue, kind)
 		m, d = joint(kind)
-		d.Joint = false
+		d.Joint, d.Window = false, false
 		p := m.Ask(now, d)
 		assert.False(t, p.Queue, kind)
 		assert.Greater(t, p.Horizon, 15*time.Millisecond)
+
+		// Those that will come while an ask is under way get no place before the others: they are not asked for alone.
+		m.trip, m.use = time.Second, 1
+		assert.Positive(t, m.following(d))
+		m.place.is = comes
+		assert.Zero(t, m.following(d))
 	}
 }
 
@@ -204,7 +241,7 @@ func TestTheNextRequestEntersWhenNoTokensAreThereForOthers(t *testing.T) {
 			later int64
 		}{{0, 14 * time.Millisecond, 0}, {0, 14*time.Millisecond - 1, 14 * ms}, {9, time.Minute, 0}, {10, 0, 14 * ms}} {
 			m, d := first(kind)
-			m.measureTrip(2 * time.Millisecond)
+			m.measureTrip(now, 2*time.Millisecond)
 			p := m.Ask(now, d)
 			m.Booked(now, now+2*ms, p, store.LeasedPart{Wait: time.Second, ID: 7, Turn: 2 * time.Second, Processes: 4})
 			at := m.place.at

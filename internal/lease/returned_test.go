@@ -6,8 +6,6 @@ import (
 
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/store"
-
-	"github.com/stretchr/testify/assert"
 )
 
 // A process has a sliding window of an hour for itself, and a response is late. Its requests are not to be rejected because the store
@@ -204,39 +202,4 @@ func TestAHoldIsReportedImmediatelyAndReachesOthers(t *testing.T) {
 		t.Errorf("asked %+v, got %+v", p, got)
 	}
 	b.payable(1, true)
-}
-
-// A Pace that stands for n in each period has tokens back until they are all due, and those of its latest lease as long as there is no other. What it
-// does not have back reduces undercharges of the same period.
-func TestAPaceInPlaceOfAQuotaMakesUpForWhatItLost(t *testing.T) {
-	for _, counts := range []bool{true, false} {
-		m := newLeased(kindOf(store.Pace, 10), Config{Counts: counts})
-		lease := func(at meter.Instant, id int64) {
-			p := m.Ask(at, waitingOf(10, 1))
-			m.Booked(at, at, p, store.LeasedPart{ID: id, Tokens: 10, AtOnce: 1, Next: 100 * time.Millisecond, Left: -9, Processes: 1})
-			_, ok := m.Spend(at, 10)
-			assert.True(t, ok)
-		}
-		lease(now, 1_000_000)
-		lease(now+second, 2_000_000)
-		due := now + 900*ms // of the last token of the first lease
-		owed := func(at meter.Instant, cost int64) int64 {
-			before := m.owe
-			m.Settle(2_000_000, at, 10, cost)
-			return m.owe - before
-		}
-		m.Settle(1_000_000, due, 10, 6)
-		assert.EqualValues(t, 2, owed(due, 12), "they come back")
-		m.Settle(2_000_000, due, 10, 9)
-		assert.EqualValues(t, 1, owed(due, 12), "the process has one itself")
-		m.Settle(1_000_000, due+1, 10, 6)
-		if counts {
-			assert.EqualValues(t, 1, owed(due+1, 15), "of five, four were lost")
-			assert.EqualValues(t, 5, owed(due+2, 15))
-			m.Settle(1_000_000, due+3, 10, 0)
-			assert.EqualValues(t, 5, owed(due+3+second/2, 20), "half a period later")
-		} else {
-			assert.EqualValues(t, 5, owed(due+1, 15))
-		}
-	}
 }

@@ -26,13 +26,15 @@ func (m *Leased) AskAt(now meter.Instant, d Demand) meter.Instant {
 		again := m.againFor(d.First-total, now, d.Until)
 		at = min(at, again, m.recheckTurn(now, again))
 	case d.All > total: // the tokens of the first request are available or promised
-		at = min(at, max(m.againFor(d.Next-total, now, d.Until), m.dueAt(total-m.have)-int64(m.lead)))
+		at = min(at, max(m.againFor(d.Next-total, now, d.Until), m.lastAt(&d)-int64(m.lead)))
 	case m.drawn > 0 && m.Low():
 		at = min(at, max(m.again, m.spare))
 	}
 	if d.First <= total && m.far(d.First) {
 		due := m.dueAt(d.First - m.have)
-		at = min(at, m.recheckFor(due))
+		if due-now > int64(recheckAfter) {
+			at = min(at, m.recheckFor(due))
+		}
 		if last := due - int64(m.lead); last > m.asked && due-m.asked > 2*int64(recheckAfter) { // others may have set a hold
 			at = min(at, last)
 		}
@@ -148,7 +150,7 @@ func (m *Leased) AsksFrom(now meter.Instant, together bool) meter.Instant {
 // and longer the more they are.
 func (m *Leased) pause(now meter.Instant, need int64) time.Duration {
 	per, processes := m.rate.Per, m.latest.processes
-	if !m.competes() || m.budget.Kind != store.Sliding {
+	if !m.competes() {
 		return 0
 	}
 	if processes > crowd {

@@ -22,49 +22,69 @@ func TestAFleetUsesTheScarcestOfSeveralLimits(t *testing.T) {
 		away               time.Duration // a way to the store takes so much longer
 		perSecond          float64       // by the scarcest limit
 		used, least, calls float64       // the part that is used and the least share, at least, and calls of the store for each request, at most
+		costs              map[string]int64
 	}{
 		// Tokens of the faster pace were given back 100 ms after they were due, while the slower one was awaited, and promised again later.
 		"two paces": {func(shared ruleOption) []rule {
 			return []rule{
 				pace(5, time.Second, shared, named("a")), pace(4, time.Second, shared, named("b")),
 			}
-		}, 3, 1, 0, 0, 4, .99, .95, 2},
+		}, 3, 1, 0, 0, 4, .99, .95, 1.1, nil},
 		"two buckets of many": {func(shared ruleOption) []rule {
 			return []rule{
 				tokenBucket(43, time.Second, withBurst(1), shared, named("a")),
 				tokenBucket(27, time.Second, withBurst(1), shared, named("b")),
 			}
-		}, 31, 1, 0, 0, 27, .99, .95, 2},
+		}, 31, 1, 0, 0, 27, .99, .95, 1.1, nil},
 		// The store was asked for more of the window only when the process had none left, so the pace had to wait for the response.
 		"a window beside a pace of its own": {func(shared ruleOption) []rule {
 			return []rule{
 				fixedWindow(2480, 10*time.Second, shared, named("a")), pace(44, time.Second, named("b")),
 			}
-		}, 1, 22, 0, 25 * ms, 44, .95, 1, .5},
+		}, 1, 22, 0, 25 * ms, 44, .95, 1, .5, nil},
 		// Each was asked for as many tokens as there were of the other one, so both got few.
 		"two buckets that are far away": {func(shared ruleOption) []rule {
 			return []rule{
 				tokenBucket(28, time.Second, withBurst(4), shared, named("a")), pace(106, time.Second, shared, named("b")),
 			}
-		}, 1, 16, 0, 25 * ms, 28, .95, 1, 1.1},
+		}, 1, 16, 0, 25 * ms, 28, .95, 1, 1.1, nil},
+		// One bucket had a part of a request more than the other one, so they were asked one by one: 1.5 calls, and bursts.
+		"two buckets in which a request costs 1,000 and 1": {func(shared ruleOption) []rule {
+			return []rule{
+				tokenBucket(13_000, time.Second, withBurst(1000), shared, named("a")),
+				tokenBucket(26, 2*time.Second, withBurst(1), shared, named("b")),
+			}
+		}, 8, 8, 0, 6 * ms, 13, .99, .9, 1.2, map[string]int64{"a": 1000, "b": 1}},
+		// After each refusal of the pace, a process paused as if the window had none: .86.
+		"a pace beside a sliding window": {func(shared ruleOption) []rule {
+			return []rule{
+				pace(72, 5*time.Second, shared, named("a")), slidingWindow(48, 5*time.Second, shared, named("b")),
+			}
+		}, 2, 8, 0, 19 * ms, 9.6, .97, .9, 2.5, nil},
+		// Each window gave a turn of its own, and at the later one the other was empty: 3.9 calls.
+		"two fixed windows of different lengths": {func(shared ruleOption) []rule {
+			return []rule{
+				fixedWindow(4, 10*time.Second, shared, named("a")), fixedWindow(1, 2*time.Second, shared, named("b")),
+			}
+		}, 8, 2, 0, 0, .4, .99, 0, 3, nil},
 		// A request got no turn, so all processes asked whenever a window had tokens: 13 and 12 calls for each request.
 		"two fixed windows of few requests": {func(shared ruleOption) []rule {
 			return []rule{
 				fixedWindow(20, 5*time.Second, shared, named("a")), fixedWindow(15, 5*time.Second, shared, named("b")),
 			}
-		}, 24, 2, 0, ms, 3, .99, .25, 3},
+		}, 24, 2, 0, ms, 3, .99, .25, 3, nil},
 		"two sliding windows of few requests": {func(shared ruleOption) []rule {
 			return []rule{
 				slidingWindow(4, time.Second, shared, named("a")), slidingWindow(15, 5*time.Second, shared, named("b")),
 			}
-		}, 24, 2, 0, ms, 3, .99, .25, 6},
+		}, 24, 2, 0, ms, 3, .99, .25, 6, nil},
 		// Processes without a slot reported to the store a moment after its response that they wanted none, so the others kept theirs. Some
 		// is unused while slots are on their way to the next process, and chance decides which that is.
 		"slots beside a bucket": {func(shared ruleOption) []rule {
 			return []rule{
 				tokenBucket(13, time.Second, withBurst(2), shared, named("a")), inFlight(2, shared, named("b")),
 			}
-		}, 12, 3, 40 * ms, 10 * ms, 13, .7, 0, 12},
+		}, 12, 3, 40 * ms, 10 * ms, 13, .7, 0, 12, nil},
 	} {
 		within(t, name, func(t *testing.T) {
 			s := newFar(0)
@@ -77,7 +97,7 @@ func TestAFleetUsesTheScarcestOfSeveralLimits(t *testing.T) {
 				for range c.callers {
 					wg.Go(func() {
 						for {
-							g, err := l.acquire(ctx, ask{})
+							g, err := l.acquire(ctx, ask{Costs: c.costs})
 							if err != nil {
 								return
 							}

@@ -118,9 +118,10 @@ local function readBucket(key, p)
   if p.queue then reach = p.queued == 0 and #s.line > 0 and 0 or floor(b.horizon / b.n) end -- not before others that have places
   if p.need > 0 and missing > 0 then s.wait = max(s.wait, (ceil(missing / s.n) - reach) * s.tick) end
   if p.queue then
-    s.turn = function()
-      local missing = max(0, ahead(s, p) + p.due * s.per - s.level)
-      return min(max(0, ceil(missing / s.n) - floor(floor(b.horizon / b.n) / 2)) * s.tick, YEAR), p.need * s.per
+    s.unit = s.per
+    s.turn = function(after)
+      local missing = max(0, ahead(s, p, 0, 2 ^ 62) + p.due * s.per - s.level)
+      return max(after, min(max(0, ceil(missing / s.n) - floor(floor(b.horizon / b.n) / 2)) * s.tick, YEAR))
     end
   end
   s.there = floor(s.level / s.per)

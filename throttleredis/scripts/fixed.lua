@@ -59,9 +59,12 @@ local function readFixed(key, p)
   s.wait = max(0, s.hold - now)
   if p.need > max(0, s.n - s.used) then s.wait = max(s.wait, s.ends - now + min(floor((s.debt + p.need - 1) / s.n) * s.per, YEAR)) end
   if p.queue and not b.windows then
-    s.turn = function()
-      local missing = ahead(s, p) + p.need - (s.n - s.used)
-      return missing > 0 and min(floor((missing - 1) / s.n) * s.per, YEAR) + s.ends - now or 0, p.need
+    s.turn = function(after)
+      local windows = max(0, floor((now + after - s.ends) / s.per) + 1) -- that begin until then
+      local ends = s.ends + windows * s.per
+      local missing = ahead(s, p, 0, ends) + p.need - (s.n - s.used)
+      if missing > windows * s.n then return max(after, min(floor((missing - 1) / s.n) * s.per, YEAR) + s.ends - now) end
+      return ahead(s, p, windows > 0 and ends - s.per or 0, ends) > max(0, s.n - p.need) and ends - now or after -- others come in this window
     end
   end
   s.can = s.n - s.used

@@ -8,7 +8,7 @@ local time = redis.call('TIME')
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 local pack, unpack, sub, call = struct.pack, struct.unpack, string.sub, redis.call
 local EPOCH, LINGER, MOST, FORMAT, CALENDAR, YEAR = 10000000, 1000000, 2251799813685248, 1, 5, 31536000000000
-local USED = 5 -- meter.MostUsed
+local USED, WAITING = 5, 64 -- meter.MostUsed, mostWaiting
 
 local now = time[1] * 1000000 + time[2]
 local input = ARGV[1]
@@ -109,12 +109,13 @@ local function packLine(line, tag)
   return text, last
 end
 
--- Returns how much an ask has to let others have.
-local function ahead(s, p)
+-- Returns how much an ask has to let others have whose turns come from one instant on, and before another one.
+local function ahead(s, p, from, before)
   local tokens = 0
   for i = 1, #s.line do
     local w = s.line[i]
-    if p.queued == 0 or w.place < p.queued then tokens = min(tokens + w.tokens, MOST) end
+    local at = w.last - LINGER
+    if (p.queued == 0 or w.place < p.queued) and from <= at and at < before then tokens = min(tokens + w.tokens, MOST) end
   end
   return tokens
 end
@@ -126,11 +127,23 @@ local function leave(s, p)
   end
 end
 
--- Has an ask wait behind others. All parts have the place of the one that has waited longest. An ask comes again at the turn of the part whose
--- turn comes last. If that is too late, it has no place. Asks for a budget do not wait for one that others delay for twice as long. A place is kept
--- for a second after the turn, and no longer than the request can use tokens.
+-- Returns how long to wait until the parts from one to another one may have what they need.
+local function turnOf(states, first, last)
+  local before, after = -1, 0
+  while after > before do
+    before = after
+    for i = first, last do
+      if states[i].turn then after = states[i].turn(after) end
+    end
+  end
+  return after
+end
+
+-- Has an ask wait behind others. All parts have the place of the one that has waited longest. An ask comes again when all of them may have what
+-- they need. If that is too late, it has no place. Asks for a budget do not wait for one that others delay for twice as long, except those that
+-- come in the same fixed window. A place is kept for a second after the turn, and no longer than the request can use tokens.
 local function enter(states, parts)
-  local place, after, latest, till = 0, now, 0, 2 ^ 62
+  local place, after, till = 0, now, 2 ^ 62
   for i = 1, #parts do
     local s, p = states[i], parts[i]
     if s.hold and s.hold > now then return end
@@ -144,22 +157,24 @@ local function enter(states, parts)
     if s.turn then
       if p.queued ~= place then leave(s, p) end
       p.queued = place
-      p.turn, p.units = s.turn()
-      latest, till = max(latest, p.turn), min(till, p.ticks * s.tick)
+      p.turn, till = turnOf(states, i, i), min(till, p.ticks * s.tick)
     end
   end
+  local latest = turnOf(states, 1, #parts)
   if latest > till then return end
   if place == 0 then place = after end
   for i = 1, #parts do
     local s, p = states[i], parts[i]
     if s.turn then p.place = place end
-    if p.turn > floor(latest / 2) then
+    local delayed = p.turn <= floor(latest / 2) -- by others
+    if not delayed then p.turn = latest end
+    if s.turn and (not delayed or s.ends) then
       local k = 1
       while k <= #s.line and s.line[k].place < place do k = k + 1 end
-      local w = { place = place, tokens = p.units, last = now + min(latest + LINGER, till) }
+      local w = { place = place, tokens = p.need * (s.unit or 1), last = now + min(latest + LINGER, till) }
       if k <= #s.line and s.line[k].place == place then
         s.line[k] = w
-      elseif #s.line < 64 then
+      elseif #s.line < WAITING then
         table.insert(s.line, k, w)
       end
     end

@@ -132,10 +132,10 @@ local function readSliding(key, p)
   s.wait = max(0, s.hold - now)
   if p.need > 0 then s.wait = max(s.wait, untilTokens(s, p.need - (s.n - s.used))) end
   if p.queue then
-    s.turn = function()
-      local missing = ahead(s, p) + p.need - (s.n - s.used)
+    s.turn = function(after)
+      local missing = ahead(s, p, 0, 2 ^ 62) + p.need - (s.n - s.used)
       local again = floor(max(0, missing - 1 - max(0, s.used - s.n)) / s.n) -- what is used when it comes in does so again after a period
-      return min(again * s.per, YEAR) + untilTokens(s, missing - again * s.n), p.need
+      return max(after, min(again * s.per, YEAR) + untilTokens(s, missing - again * s.n))
     end
   end
   s.can = s.n - s.used
