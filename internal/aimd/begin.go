@@ -79,7 +79,7 @@ func Begin(now instant, s *Start, seed uint64) *Meter {
 func (m *Meter) Idle(now instant, unused bool) bool {
 	c := &m.control
 	c.grow(now)
-	return c.row == 0 && !c.silence.on && now >= c.pausedUntil && (unused || c.ceiling == 0 && !c.inUse(now))
+	return c.row == 0 && !c.silence.on && now >= c.pausedUntil && (unused || c.ceiling == 0 && !c.inUse(now) && now-c.workedFrom >= repeated*c.paused)
 }
 
 // Number has requests numbered from the one after that of a number, unless they are already.
