@@ -9,8 +9,9 @@ import (
 )
 
 const (
-	leastBegun = 4.0 // per second, where no rate is known
-	soonest    = 0.4 // seconds in which such a rate doubles after a refusal that may be by chance
+	leastBegun = 4.0         // per second, where no rate is known
+	mostKept   = 30 * second // for which a rate that has grown out of use is kept after a pause, at most
+	soonest    = 0.4         // seconds in which such a rate doubles after a refusal that may be by chance
 )
 
 // A Start is what is known of an account whose rate begins to be learned because a request was refused.
@@ -79,7 +80,7 @@ func Begin(now instant, s *Start, seed uint64) *Meter {
 func (m *Meter) Idle(now instant, unused bool) bool {
 	c := &m.control
 	c.grow(now)
-	return c.row == 0 && !c.silence.on && now >= c.pausedUntil && (unused || c.ceiling == 0 && !c.inUse(now) && now-c.workedFrom >= repeated*c.paused)
+	return c.row == 0 && !c.silence.on && now >= c.pausedUntil && (unused || c.ceiling == 0 && !c.inUse(now) && now-c.workedFrom >= min(holdPauses*c.paused, mostKept))
 }
 
 // Number has requests numbered from the one after that of a number, unless they are already.
