@@ -28,8 +28,8 @@ type Start struct {
 	Own      float64 // the rate of the client's own limits, which is mostly right; 0: it has none
 }
 
-// Rate returns the rate to begin with, and whether that was accepted. A server that is full gives what a burst took of it once in the time
-// until it opens.
+// Rate returns the rate to begin with, and whether that was accepted. After a burst, the server is taken to allow as
+// much again once it opens.
 func (s *Start) Rate(now instant) (rate float64, known bool) {
 	if s.Lone {
 		now = s.Sent
@@ -75,8 +75,8 @@ func Begin(now instant, s *Start, seed uint64) *Meter {
 	return m
 }
 
-// Idle reports whether the rate bounds nothing: the last refusal is no news, and requests could have been sent for a while, or none was
-// refused, as far as is known, and what is sent is less than half of it.
+// Idle reports whether the rate bounds nothing any more: no refusal is fresh, and either nothing was sent for a while, or no refusal has
+// bounded the rate and less than half of it is used.
 func (m *Meter) Idle(now instant, unused bool) bool {
 	c := &m.control
 	c.grow(now)
@@ -89,7 +89,7 @@ func (m *Meter) Number(n int64) { m.control.seq = max(m.control.seq, uint64(n)) 
 // Sent counts a request that was sent before there was a meter.
 func (m *Meter) Sent() { m.control.inFlight++ }
 
-// Left takes that requests are not the account's any more. One of them may have been the probe of a silence.
+// Left takes n requests in flight out of the count, because they belong to another account now. One of them may have been the probe of a silence.
 func (m *Meter) Left(now instant, n int64) {
 	c := &m.control
 	c.cutSeq = c.seq
@@ -104,11 +104,11 @@ func (m *Meter) Size() int { return int(unsafe.Sizeof(*m)) }
 // Gap returns the time between two requests.
 func (m *Meter) Gap() int64 { return nanos(m.control.cost / m.control.current) }
 
-// Silent reports whether only probes are sent, and when the next one is; 0: one is in flight.
-func (m *Meter) Silent() (on bool, until instant) {
+// Silent reports whether only probes are sent, when the next one is (0: one is in flight), and the time between two of them.
+func (m *Meter) Silent() (on bool, until instant, gap int64) {
 	s := &m.control.silence
 	if s.on && s.probe == 0 {
 		until = s.probeAt
 	}
-	return s.on, until
+	return s.on, until, s.gap
 }

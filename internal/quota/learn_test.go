@@ -153,6 +153,48 @@ func TestAWaitMakesARefusalOfARequestThatWasSentEvenlyCountForLonger(t *testing.
 	}
 }
 
+// A limit may be so high that there is no time between two requests.
+func TestALimitMayBeHigherThanARequestANanosecond(t *testing.T) {
+	e := evenly{most: 1e12}
+	e.begin(second, 0)
+	require.False(t, e.refused(2*second, 2*second, meter.Never, 0))
+	require.Positive(t, e.doubt)
+	e.take(3 * second)
+	require.Greater(t, e.next, 3*second)
+}
+
+// A refusal after which nothing was sent for a while begins no rate.
+func TestARefusalIsForgottenAfterASecondWithoutRequests(t *testing.T) {
+	for rest, forgotten := range map[int64]bool{second: false, second + 1: true} {
+		a, g, _ := newFamilies()
+		burst(t, g, second, 30)
+		turnsAway(t, g, 2*second, second, NotBare)
+		due := a.Until() + rest
+		asks(t, g, due)
+		n := g.Take(due, due, 1, false)
+		require.Equal(t, forgotten, a.rate == nil, "%v", rest)
+		require.NotEqual(t, forgotten, a.first.known)
+		answer(g, n, due, due, true)
+	}
+}
+
+// A rate that began with what was accepted stays one, whatever is accepted since.
+func TestTheReasonForARateIsThatOfItsBeginning(t *testing.T) {
+	a, g, _ := newFamilies()
+	for i := range int64(95) {
+		now := second + i*100*milli
+		answer(g, g.Take(now, now, 1, false), now, now, true)
+	}
+	now := turnsAway(t, g, 14*second, second, NotBare)
+	for range 5 {
+		now = g.Ready(now, 0, 1)
+		n := g.Take(now, now, 1, true)
+		_, why := a.Pace(now)
+		require.Equal(t, AsBefore, why)
+		answer(g, n, now, now+milli, true)
+	}
+}
+
 // For ten minutes after each refusal, of which the first half minute is strict.
 func TestRequestsOfAKnownLimitLeaveEvenlyAfterEachRefusal(t *testing.T) {
 	e := evenly{most: 50}
