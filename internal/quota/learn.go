@@ -217,8 +217,6 @@ func (a *Account) learnedNumber(due, now meter.Instant, waited bool, rested int6
 	switch {
 	case a.rate != nil && !waited && a.rate.Idle(now, a.unused(due, rested)):
 		a.rate, a.first = nil, first{}
-	case a.rate == nil && !waited && due-max(a.heard, a.Until()) > second: // it is forgotten
-		a.first = first{}
 	case a.rate == nil && due >= a.Until(): // one that asks whether a hold concerns it does not count
 		s := a.start()
 		for _, g := range a.gates {

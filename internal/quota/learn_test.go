@@ -163,35 +163,22 @@ func TestALimitMayBeHigherThanARequestANanosecond(t *testing.T) {
 	require.Greater(t, e.next, 3*second)
 }
 
-// A refusal after which nothing was sent for a while begins no rate.
-func TestARefusalIsForgottenAfterASecondWithoutRequests(t *testing.T) {
-	for rest, forgotten := range map[int64]bool{second: false, second + 1: true} {
-		a, g, _ := newFamilies()
-		burst(t, g, second, 30)
-		turnsAway(t, g, 2*second, second, NotBare)
-		due := a.Until() + rest
-		asks(t, g, due)
-		n := g.Take(due, due, 1, false)
-		require.Equal(t, forgotten, a.rate == nil, "%v", rest)
-		require.NotEqual(t, forgotten, a.first.known)
-		answer(g, n, due, due, true)
-	}
-}
-
-// A rate that began with what was accepted stays one, whatever is accepted since.
+// A rate that began with what was accepted stays one, although a rest moves when that was.
 func TestTheReasonForARateIsThatOfItsBeginning(t *testing.T) {
 	a, g, _ := newFamilies()
-	for i := range int64(95) {
-		now := second + i*100*milli
+	now := second
+	for range 20 {
 		answer(g, g.Take(now, now, 1, false), now, now, true)
+		now += 100 * milli
 	}
-	now := turnsAway(t, g, 14*second, second, NotBare)
-	for range 5 {
-		now = g.Ready(now, 0, 1)
+	turnsAway(t, g, now, second, NotBare)
+	now = a.Until() + 3*second
+	for range 3 {
 		n := g.Take(now, now, 1, true)
 		_, why := a.Pace(now)
 		require.Equal(t, AsBefore, why)
 		answer(g, n, now, now+milli, true)
+		now = g.Ready(now+milli, 0, 1)
 	}
 }
 
