@@ -106,8 +106,8 @@ func (t *tariff) charge(c *call, r *limiter.Request, gate *quota.Key) {
 	t.chargeEach(c, r, gate, cmp.Or(host, NoKey), parts)
 }
 
-// chargeEach is charge where functions return keys or costs, or the context has some. Requests without a key are counted by host or, in limits
-// in a unit of the server, by the account of the server: the host, and the parts of the request by which the API is known to count separately.
+// chargeEach is charge where functions return keys or costs, or the context has some. A request without a key is counted by host. In a limit in
+// a unit of the server, it is counted by host and by the parts that the API counts separately.
 func (t *tariff) chargeEach(c *call, r *limiter.Request, gate *quota.Key, host, parts string) {
 	key, shared := t.keyOf(c), t.costOf(c)
 	account := host

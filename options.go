@@ -124,10 +124,11 @@ func WithAdaptiveInFlight(configs ...Concurrency) Option {
 // A 429 with a known wait holds all requests to that host under the same keys. A 503 or 529 holds all requests to that host, those
 // under other keys for a minute at most. A hold lasts up to a tenth longer, a second at most, at random. After a day, the server
 // is asked by one request whether a longer wait has ended; the same applies to an empty quota. A 429 without a known wait holds
-// for as long as eight requests take at the rate that was accepted, from 1/8 s to 1 s, and twice as long after each further one in
-// a row, up to 64 s. If an [Adaptive] limit was charged, that limit decides instead, except for a 503. After a refusal that no
-// empty quota explains, requests are sent one by one: at the rate that was accepted before, which later doubles every two seconds,
-// or evenly at the rate of the client's own limits, if there are any.
+// for as long as eight requests take at the rate that was accepted, from 1/8 s to 1 s. If the next request is refused, too, one
+// request at a time asks, after ever longer waits, until one is accepted. If an [Adaptive] limit was charged, that limit decides
+// instead, except for a 503. After a refusal that no empty quota explains, requests are sent one by one: at the rate that was
+// accepted before, which doubles every second until the next refusal, or evenly at the rate of the client's own limits, if there
+// are any.
 //
 // What is left of a quota bounds what is sent before its reset; requests in flight count. If it falls by more than the client has
 // sent, other clients use it, and its last requests are left to them. The rest of a quota that was exhausted before is spread

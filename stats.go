@@ -308,7 +308,7 @@ type ServerStats struct {
 	Account   string       `json:"account,omitzero"`    // the keys by which requests are counted there, besides the host, with spaces between; "" if there are none
 	For       string       `json:"for,omitzero"`        // which requests, if it counts some separately: the parts by which its API counts, such as the model, or one of them, such as GET /search/code
 	HeldUntil time.Time    `json:"held_until,omitzero"` // end of a hold; zero: not held
-	Pace      float64      `json:"pace"`                // requests per second that are sent one by one after a refusal; 0: no pace
+	Pace      float64      `json:"pace"`                // requests per second that are sent one by one after a refusal; 0: no bound
 	PaceWhy   string       `json:"pace_why,omitzero"`   // why at that rate, in words
 	Refused   uint64       `json:"refused"`             // responses by which it refused, while it is remembered
 	Last      *LastRefusal `json:"last,omitempty"`      // the last of these, because of which requests may wait, or that of other keys that holds the whole host; nil: there was none

@@ -38,7 +38,7 @@ type syntheticBody struct{ bytes.Reader }
 
 func (*syntheticBody) Close() error { return nil }
 
-// A rejecter decides what the caller of a request gets that is rejected.
+// A rejecter decides what the caller of a rejected request gets.
 type rejecter struct {
 	asError bool                                           // the Rejection itself
 	shape   func(*Rejection, *http.Request) *http.Response // nil: Response makes the response

@@ -135,7 +135,7 @@ type LeasedPart struct {
 	Next           time.Duration
 	Until          time.Duration // the tokens expire this long after the ask was sent, or up to 1 µs earlier if the store counts whole µs; 0: never
 	Wait           time.Duration // if nothing was granted: the time until Need can be granted; of a Sliding window without tokens: until the next one comes in
-	Turn           time.Duration // if nothing was granted: the time until Need can be granted behind what those with earlier places need; 0: it can be now, or Queue was not set. Nothing is reserved
+	Turn           time.Duration // if nothing was granted: the time until Need can be granted behind what those with earlier places need; of parts that share a place, the latest one's, except for parts whose own is at most half of that; 0: it can be now, or Queue was not set. Nothing is reserved
 	Left           float64       // tokens in the store after this ask, negative if some are promised or owed; of Slots: minus those that other processes wait for
 	Hold           time.Duration // how long the budget remains blocked
 	Processes      int           // an estimate of how many processes use the budget; at least 1

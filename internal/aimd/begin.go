@@ -9,8 +9,9 @@ import (
 )
 
 const (
-	leastBegun = 4.0 // per second, where no rate is known
-	soonest    = 0.4 // seconds in which such a rate doubles after a refusal that may be by chance
+	leastBegun = 4.0         // per second, where no rate is known
+	mostKept   = 30 * second // for which a rate that has grown out of use is kept after a pause, at most
+	soonest    = 0.4         // seconds in which such a rate doubles after a refusal that may be by chance
 )
 
 // A Start is what is known of an account whose rate begins to be learned because a request was refused.
@@ -27,8 +28,8 @@ type Start struct {
 	Own      float64 // the rate of the client's own limits, which is mostly right; 0: it has none
 }
 
-// Rate returns the rate to begin with, and whether that was accepted. A server that is full gives what a burst took of it once in the time
-// until it opens.
+// Rate returns the rate to begin with, and whether that was accepted. After a burst, the server is taken to allow as
+// much again once it opens.
 func (s *Start) Rate(now instant) (rate float64, known bool) {
 	if s.Lone {
 		now = s.Sent
@@ -74,12 +75,12 @@ func Begin(now instant, s *Start, seed uint64) *Meter {
 	return m
 }
 
-// Idle reports whether the rate bounds nothing: the last refusal is no news, and requests could have been sent for a while, or none was
-// refused, as far as is known, and what is sent is less than half of it.
+// Idle reports whether the rate bounds nothing any more: no refusal is fresh, and either nothing was sent for a while, or no refusal has
+// bounded the rate and less than half of it is used.
 func (m *Meter) Idle(now instant, unused bool) bool {
 	c := &m.control
 	c.grow(now)
-	return c.row == 0 && !c.silence.on && now >= c.pausedUntil && (unused || c.ceiling == 0 && !c.inUse(now))
+	return c.row == 0 && !c.silence.on && now >= c.pausedUntil && (unused || c.ceiling == 0 && !c.inUse(now) && now-c.workedFrom >= min(holdPauses*c.paused, mostKept))
 }
 
 // Number has requests numbered from the one after that of a number, unless they are already.
@@ -88,7 +89,7 @@ func (m *Meter) Number(n int64) { m.control.seq = max(m.control.seq, uint64(n)) 
 // Sent counts a request that was sent before there was a meter.
 func (m *Meter) Sent() { m.control.inFlight++ }
 
-// Left takes that requests are not the account's any more. One of them may have been the probe of a silence.
+// Left takes n requests in flight out of the count, because they belong to another account now. One of them may have been the probe of a silence.
 func (m *Meter) Left(now instant, n int64) {
 	c := &m.control
 	c.cutSeq = c.seq
@@ -103,11 +104,11 @@ func (m *Meter) Size() int { return int(unsafe.Sizeof(*m)) }
 // Gap returns the time between two requests.
 func (m *Meter) Gap() int64 { return nanos(m.control.cost / m.control.current) }
 
-// Silent reports whether only probes are sent, and when the next one is; 0: one is in flight.
-func (m *Meter) Silent() (on bool, until instant) {
+// Silent reports whether only probes are sent, when the next one is (0: one is in flight), and the time between two of them.
+func (m *Meter) Silent() (on bool, until instant, gap int64) {
 	s := &m.control.silence
 	if s.on && s.probe == 0 {
 		until = s.probeAt
 	}
-	return s.on, until
+	return s.on, until, s.gap
 }

@@ -28,8 +28,8 @@ func (c *controller) throttled(now instant, t ticket, retryAfter int64) {
 	if retryAfter <= 0 {
 		spared = c.ceiling == 0
 	}
-	late := c.okAt > c.workedFrom && c.worked == 0 // what was accepted since the pause had been sent before
-	afterPause := c.asked && c.paused > 0          // and not after a silence, which the server did not ask for
+	late := c.okAt > c.workedFrom && (c.worked == 0 || c.manner == chosen) // what was accepted since the pause may have been sent before
+	afterPause := c.asked && c.paused > 0                                  // and not after a silence, which the server did not ask for
 	c.spared, c.asked = spared, retryAfter > 0
 	switch {
 	case retryAfter > 0 && c.paused > 0 && !late && (t.at < c.workedFrom || t.seq <= c.firstSeq):

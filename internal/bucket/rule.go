@@ -62,8 +62,8 @@ func (l *Rule) Shared(r meter.Rate) meter.Rate {
 	return r
 }
 
-// backParts: what requests of a Quota that is Shared did not need comes back up to one part in so many of its n. With the rate, which is 95 %,
-// no period has more than n.
+// backParts bounds the burst of a Shared Quota to n/backParts: tokens that requests did not need come back up to that. With the rate, which
+// is 95 %, no period has more than n.
 const backParts = 40
 
 // BurstOf returns the burst of a token bucket of this limit with that rate.

@@ -37,8 +37,8 @@ type server struct {
 // Any reports whether any server is down. It takes no lock.
 func (s *Servers) Any() bool { return s.n.Load() > 0 }
 
-// A Turn is what a request to a server may do: be sent, if there is neither a channel nor an error; fail with the error of an attempt that was
-// made since it arrived, if there is no channel; or wait until due or a change.
+// A Turn says what a request to a server may do. Without Changed and Err, it is sent. Without Changed, it fails with Err, which came after it
+// arrived. Otherwise it waits until Due or Changed.
 type Turn struct {
 	Down    bool // so is the server
 	Changed <-chan struct{}

@@ -37,8 +37,8 @@ type asking struct {
 
 	*Distance
 	turns
-	place place
-	joint bool // requests need several budgets, one of them a window, and may wait for their turns
+	place      place
+	takesTurns bool // requests need several budgets, one of them a window, and may wait for their turns
 
 	back  []store.Return
 	owe   int64
@@ -279,7 +279,7 @@ func (m *Leased) Ask(now meter.Instant, d Demand) store.Part {
 		p.Within = time.Duration(d.Until - now)
 	}
 	each, others := m.each(d.First)
-	m.joint = d.Window && d.Until-now > each
+	m.takesTurns = d.Window && d.Until-now > each
 	m.takeTurn(&p, now, d.First)
 	switch window := d.Window && m.promises(); {
 	case window && p.Queue: // used with what the request gets of the window, as late as that may be used
@@ -314,8 +314,8 @@ func (m *Leased) far(tokens int64) bool {
 // them, whatever it is made for, those of all requests would be promised, and debts could not delay them any more.
 func (m *Leased) lasts(now meter.Instant, d *Demand) bool { return m.lastAt(d)-int64(m.lead) > now }
 
-// lastAt returns when the last promised token is due, or, if others of the request are asked for with that of the next one, when the last
-// request can be sent.
+// lastAt returns when the last promised token is due. If a request needs other budgets, too, it returns when the last request that the promised
+// tokens pay for can be sent.
 func (m *Leased) lastAt(d *Demand) meter.Instant {
 	n := m.promised()
 	if m.budget.Kind == store.Pace && d.Joint { // the first token pays

@@ -50,7 +50,7 @@ func (m *Leased) queues(cost int64) bool {
 // tokens, and often enough for its turn to come in time.
 func (m *Leased) inTurn(cost int64) bool {
 	each, ok := m.each(cost)
-	return m.joint && ok && each > int64(m.lead)*3/2
+	return m.takesTurns && ok && each > int64(m.lead)*3/2
 }
 
 // each returns in which time each process has a request of a cost, if others use the budget.
@@ -67,7 +67,7 @@ func (m *Leased) takeTurn(p *store.Part, now meter.Instant, cost int64) {
 		p.Need, p.Want, p.Ahead, l.check = 0, 0, 0, meter.Never
 	case p.Need > 0 && queues && l.is != ignored:
 		most := p.Need
-		if m.joint && l.is == outside { // others may follow it: the one before did not wait
+		if m.takesTurns && l.is == outside { // others may follow it: the one before did not wait
 			most = m.rest(now)
 		}
 		p.Want, p.Ahead = max(p.Need, min(p.Want, most-most%max(1, cost))), 0

@@ -44,9 +44,9 @@ type Account struct {
 	last    LastRefusal
 	own     Own // what limited the request of the last response besides the server
 	even    evenly
-	rate    *aimd.Meter // that is learned; nil: no refusal was one of it
+	rate    *aimd.Meter // the learned one; nil: none is learned
 	first   first
-	shown   *shown        // nil: no request was refused
+	shown   *shown        // nil: refusals have shown nothing
 	lately  record.Record // of requests that were accepted
 	backoff server.Backoff
 	bare    aimd.Suspicion
@@ -181,7 +181,7 @@ func (a *Account) LastRefusal(now meter.Instant) LastRefusal {
 	return a.last
 }
 
-// Pace returns the rate at which requests are sent one by one after a refusal, and why at that one; 0: there is no pace.
+// Pace returns the rate to which requests are held after a refusal, and the reason for it; 0: none.
 func (a *Account) Pace(now meter.Instant) (rate float64, why Why) {
 	switch {
 	case a.asking:
@@ -191,7 +191,7 @@ func (a *Account) Pace(now meter.Instant) (rate float64, why Why) {
 	case a.even.until > now:
 		return a.even.most, OwnLimit
 	}
-	return 0, NoPace
+	return 0, NoRate
 }
 
 // State returns the rate at which requests leave one by one after a refusal (0: they need not), and what is known of quotas.

@@ -49,14 +49,14 @@ func (a *Account) holdQuotas(figures []Figures, until meter.Instant) {
 	}
 }
 
-// takeBack undoes a hold, unless another hold has come since. It reports that.
-func (a *Account) takeBack(now meter.Instant, h hold) bool {
-	if a.held == h.to {
-		if a.held = h.from; a.rate != nil {
-			a.rate.Resume(now)
-		}
+// takeBack undoes a hold, unless another hold has come since.
+func (a *Account) takeBack(now meter.Instant, h hold) {
+	if a.held != h.to {
+		return
 	}
-	return true
+	if a.held = h.from; a.rate != nil {
+		a.rate.Resume(now)
+	}
 }
 
 // answered takes a response.
@@ -133,7 +133,10 @@ func (a *Account) doubt(now meter.Instant, rep *Report) func(now meter.Instant, 
 		if a.server.set == a.set { // no other account has held the server since
 			a.server.barrier = was.host
 		}
-		a.barrier, a.asking, a.even, a.first, a.shown = was.barrier, was.asking, was.even, was.first, was.shown
+		a.barrier, a.asking, a.even, a.shown = was.barrier, was.asking, was.even, was.shown
+		if was.rate == nil || a.rate != nil { // else it has been forgotten since
+			a.first = was.first
+		}
 		if was.rate == nil {
 			a.rate = nil
 		}

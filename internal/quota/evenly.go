@@ -12,8 +12,8 @@ const (
 
 // Evenly is how a client with limits of its own sends requests after a refusal. It is right about the rate more often than about how many
 // requests may come together. So they are sent no faster than the fastest of its limits allows in the mean: for half a minute one by one, and
-// for ten minutes at most three together. Only if refusals cost more than a twentieth of what could be sent, a rate is learned besides: two of
-// twenty are refused, or more, with the waits that they ask for.
+// for ten minutes at most three together. A rate is learned besides only if refusals cost more than a twentieth of what could be sent. That
+// is two refusals in twenty requests, or in more if they ask for waits.
 type evenly struct {
 	next  meter.Instant // no request is sent before
 	since meter.Instant // from then on they are sent so
@@ -34,7 +34,7 @@ func (e *evenly) refused(sent, now, until, last meter.Instant) (wrong bool) {
 	even := e.includes(sent)
 	wrong = even && e.doubt > 0
 	if e.doubt = 0; even {
-		e.doubt = evenDoubt * (1 + max(0, until-now)/e.gap())
+		e.doubt = evenDoubt * (1 + min(max(0, until-now), longestHold)/e.gap())
 	}
 	e.begin(max(now, until), last)
 	return wrong
@@ -50,7 +50,7 @@ func (e *evenly) begin(now, last meter.Instant) {
 }
 
 // gap returns the time between two of them.
-func (e *evenly) gap() int64 { return int64(1e9 / e.most) }
+func (e *evenly) gap() int64 { return max(1, int64(1e9/e.most)) }
 
 // take takes a request that is due then.
 func (e *evenly) take(due meter.Instant) {

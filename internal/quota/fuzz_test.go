@@ -61,7 +61,7 @@ func FuzzWhateverServersReport(f *testing.F) {
 		a, x, y := newFamilies()
 		gates := []*Gate{x, y}
 		var flying []sent
-		own := Own{Rate: float64(s.one(2) * 10), Fastest: 10, Adaptive: s.one(3) == 0, Slots: s.one(3) == 0}
+		own := Own{Rate: float64(s.one(2) * 10), Fastest: []float64{10, 1e12}[s.one(2)], Adaptive: s.one(3) == 0, Slots: s.one(3) == 0}
 		now := second
 		apply := func(i int, accepted bool, figures []Figures) {
 			q := flying[i]

@@ -260,7 +260,7 @@ func (g *Gate) tests(rep *Report, h *Hints, now meter.Instant) {
 	}
 }
 
-// isTried reports whether a refusal begins a trial, so that it holds nothing, and lowers no pace.
+// isTried reports whether a refusal begins a trial, so that it holds nothing, and no rate is learned from it.
 func (r *Report) isTried() bool { return r.Chance == server.IsTried && r.Hints.Wait == 0 }
 
 // learnerOf returns what learns from a refusal.
@@ -409,8 +409,7 @@ func (g *Gate) answered(rep *Report, now meter.Instant) (opened bool) {
 	return opened
 }
 
-// refuse takes a refusal that waiting ends. If a limit of the client learns its rate, that limit decides about it. It reports whether a
-// hold was taken back.
+// refuse takes a refusal that waiting ends. It reports whether a hold was taken back.
 func (g *Gate) refuse(rep *Report, now meter.Instant) (lifted bool) {
 	a, h := g.Account, rep.Hints
 	a.lately.Add(rep.Sent, 0, a.spacing()) // a rest before it is none after which nothing was accepted
@@ -423,7 +422,8 @@ func (g *Gate) refuse(rep *Report, now meter.Instant) (lifted bool) {
 	case r.kind == Exhausted && rep.named && r.wait > 0 && !h.Global:
 		a.holdQuotas(rep.figures, now+min(r.wait, longestHold))
 		if h.After != nil {
-			return a.takeBack(now, h.After.held)
+			a.takeBack(now, h.After.held)
+			return true
 		}
 	case r.wait > 0:
 		a.holdFor(&r, r.wait)
@@ -526,7 +526,7 @@ func (g *Gate) matters(now meter.Instant) (must, full meter.Instant) {
 	return must, max(must, full)
 }
 
-// Matters keeps a gate for a request in flight, a hold, refusals in a row and an empty quota.
+// Matters keeps a gate for a request in flight, a hold, a learned rate and an empty quota.
 func (g *Gate) Matters(now meter.Instant) (must, full meter.Instant) {
 	if g.inFlight > 0 {
 		return meter.Never, meter.Never

@@ -35,11 +35,12 @@ type first struct {
 	wait  int64         // for which it asked; 0: it did not
 	bare  bool          // it was a 503 that did not mention a limit
 	held  int64         // for which requests wait all the same
+	began bool          // the rate began with one that was accepted before
 	lone  bool          // no other one was refused with it, and nothing explains it: it may be by chance
 }
 
-// learn takes what a response shows of the rate. It is learned from the next request on after the first refusal that nothing explains which
-// the server has reported; that of a client with limits of its own once they are known to be too high.
+// learn takes what a response shows of the rate. The first refusal that no report explains begins a learned rate, from the next request on.
+// If the client has limits of its own, that happens only once they are known to be too high.
 func (a *Account) learn(g *Gate, rep *Report, now meter.Instant) {
 	o, after := rep.outcome(), rep.Hints != nil && rep.Hints.After != nil
 	if after && (o != aimd.Throttled || rep.Hints.After.kind.Refused()) { // the headers have shown it
@@ -83,7 +84,7 @@ func (a *Account) learn(g *Gate, rep *Report, now meter.Instant) {
 	if rep.Chance == server.IsTried {
 		m.Trial(now)
 	}
-	if _, until := m.Silent(); until > a.held {
+	if _, until, _ := m.Silent(); until > a.held {
 		a.held, a.set = until, now
 	}
 	if o == aimd.OK {
@@ -112,9 +113,6 @@ func (a *Account) start() (s aimd.Start) {
 	if a.own.trusted() {
 		s.Own = a.even.most
 	}
-	for _, g := range a.gates {
-		s.InFlight += g.inFlight
-	}
 	return s
 }
 
@@ -135,19 +133,19 @@ func (r *Report) outcome() aimd.Outcome {
 func (a *Account) learned(now meter.Instant) (rate float64, why Why) {
 	s := a.start()
 	rate, known := s.Rate(now)
-	ceiling, silent := 0.0, false
+	ceiling, silent, gap := 0.0, false, int64(0)
 	last := a.backoff.Last()
 	switch {
 	case a.rate == nil && now-max(a.heard, a.Until()) > second, a.rate != nil && a.rate.Idle(now, a.unused(now, now-last)):
-		return 0, NoPace // the next request shows nothing of it
+		return 0, NoRate // the next request shows nothing of it
 	case a.rate != nil:
-		rate = a.rate.PerSecond(now)
+		rate, known = a.rate.PerSecond(now), a.first.began
 		ceiling, _, _ = a.rate.Bounds(now)
-		silent, _ = a.rate.Silent()
+		silent, _, gap = a.rate.Silent()
 	}
 	switch {
 	case silent:
-		return rate, Asking
+		return 1e9 / float64(gap), Asking
 	case now < a.even.until && rate >= a.even.most:
 		return a.even.most, OwnLimit
 	case ceiling > 0:
@@ -221,6 +219,10 @@ func (a *Account) learnedNumber(due, now meter.Instant, waited bool, rested int6
 		a.rate, a.first = nil, first{}
 	case a.rate == nil && due >= a.Until(): // one that asks whether a hold concerns it does not count
 		s := a.start()
+		for _, g := range a.gates {
+			s.InFlight += g.inFlight
+		}
+		_, a.first.began = s.Rate(due)
 		a.rate = aimd.Begin(due, &s, a.dice.Uint64())
 	}
 	if a.rate == nil {
@@ -245,7 +247,7 @@ func (a *Account) moves(to *Account, g *Gate, now meter.Instant) {
 		a.rate.Left(now, g.inFlight)
 	}
 	if to.rate != nil {
-		to.rate.Left(now, -g.inFlight)
 		to.rate.Number(to.sent)
+		to.rate.Left(now, -g.inFlight)
 	}
 }

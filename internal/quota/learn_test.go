@@ -153,6 +153,35 @@ func TestAWaitMakesARefusalOfARequestThatWasSentEvenlyCountForLonger(t *testing.
 	}
 }
 
+// A limit may be so high that there is no time between two requests.
+func TestALimitMayBeHigherThanARequestANanosecond(t *testing.T) {
+	e := evenly{most: 1e12}
+	e.begin(second, 0)
+	require.False(t, e.refused(2*second, 2*second, meter.Never, 0))
+	require.Positive(t, e.doubt)
+	e.take(3 * second)
+	require.Greater(t, e.next, 3*second)
+}
+
+// A rate that began with what was accepted stays one, although a rest moves when that was.
+func TestTheReasonForARateIsThatOfItsBeginning(t *testing.T) {
+	a, g, _ := newFamilies()
+	now := second
+	for range 20 {
+		answer(g, g.Take(now, now, 1, false), now, now, true)
+		now += 100 * milli
+	}
+	turnsAway(t, g, now, second, NotBare)
+	now = a.Until() + 3*second
+	for range 3 {
+		n := g.Take(now, now, 1, true)
+		_, why := a.Pace(now)
+		require.Equal(t, AsBefore, why)
+		answer(g, n, now, now+milli, true)
+		now = g.Ready(now+milli, 0, 1)
+	}
+}
+
 // For ten minutes after each refusal, of which the first half minute is strict.
 func TestRequestsOfAKnownLimitLeaveEvenlyAfterEachRefusal(t *testing.T) {
 	e := evenly{most: 50}

@@ -24,25 +24,25 @@ type LastRefusal struct {
 // A Cause is why requests wait at a gate, for people.
 type Cause struct {
 	Refusal     LastRefusal // with Status 0 if no refusal is the reason
-	Rate        float64     // of the pace after it; 0: there is none
+	Rate        float64     // that is learned after it; 0: none is
 	Why         Why         // at that rate
 	Quota       string      // of which nothing may be sent for longer than all else; "": none is
 	Left, Limit int64       // of that quota, as in State
 }
 
-// A Why is the reason for the rate of a pace.
+// A Why is the reason for a rate after a refusal.
 type Why uint8
 
 const (
-	NoPace   Why = iota
-	Asking       // one request a second asks whether the server accepts requests again
+	NoRate   Why = iota
+	Asking       // one request at a time asks whether the server accepts requests again
 	AsBefore     // what was accepted before the refusal
 	Between      // between what was refused and what was accepted
 	Finding      // no rate was known, so it begins low and grows
 	OwnLimit     // the client's own limit, without its bursts
 )
 
-// String returns the reason in words; "": there is no pace.
+// String returns the reason in words; "": there is no rate.
 func (w Why) String() string {
 	return [...]string{
 		Asking:   "asking whether it accepts requests again",

@@ -51,7 +51,7 @@ func (r *Record) advance(sent meter.Instant, idle int64) {
 	r.next = meter.Never
 	for i := range r.stretches {
 		s := &r.stretches[i]
-		if s.n == 0 {
+		if s.n+s.before == 0 {
 			s.from, s.earlier = sent, sent
 		} else {
 			s.from, s.earlier = s.from+idle, s.earlier+idle

@@ -105,3 +105,18 @@ func TestWhatIsRecentCountsInEachStretch(t *testing.T) {
 		}
 	}
 }
+
+// Requests that are not accepted say that time has passed, also right after a stretch has ended.
+func TestWhatIsNotAcceptedMakesNoStretchShorter(t *testing.T) {
+	var r Record
+	now := second
+	for range 155 {
+		r.Add(now, 1, 0)
+		now += second / 10
+	}
+	for i := range 20 {
+		require.LessOrEqual(t, r.Over(10*second).Rate(now), 10+1e-6, "after %d refusals", i)
+		now += second / 2
+		r.Add(now, 0, 0)
+	}
+}

@@ -38,8 +38,8 @@ type Supply[B any] struct {
 	Limits []string // the names of the limits that use it
 	Apart  bool     // budgets with different keys cannot be granted together
 	Counts Counts
-	Away   lease.Distance
-	Dice   meter.Dice // of what is random; another seed in each process
+	Away   lease.Distance // of the store, for all of its budgets
+	Dice   meter.Dice     // of what is random; another seed in each process
 
 	asking []*Lease[B]   // those for which the store is to be asked, in this order
 	calls  int           // under way
