@@ -54,7 +54,7 @@ func (h *Heap[T, K]) Put(x T, k K) {
 		*h = append(*h, x)
 		e.place = int32(len(*h))
 	}
-	h.settle(int(e.place) - 1)
+	h.fix(int(e.place) - 1)
 }
 
 // Remove takes x out, if it is in a heap.
@@ -69,7 +69,7 @@ func (h *Heap[T, K]) Remove(x T) {
 	all[last], *h = none, all[:last]
 	e.place = 0
 	if i < last {
-		h.settle(i)
+		h.fix(i)
 	}
 	if cap(*h) > shrinkAbove && last < cap(*h)/4 {
 		*h = slices.Clone(*h)
@@ -92,8 +92,8 @@ func (h Heap[T, K]) swap(i, j int) {
 
 func (h Heap[T, K]) isBefore(i, j int) bool { return h[i].entry().key.Before(h[j].entry().key) }
 
-// settle moves the i-th thing up or down to where it belongs.
-func (h Heap[T, K]) settle(i int) {
+// fix moves the i-th thing up or down to where it belongs.
+func (h Heap[T, K]) fix(i int) {
 	for i > 0 && h.isBefore(i, (i-1)/2) {
 		h.swap(i, (i-1)/2)
 		i = (i - 1) / 2

@@ -146,9 +146,9 @@ func (k *Keeper[T]) Sweep(now Instant, most int, forget func(T)) (more bool) {
 	return true
 }
 
-// Settle updates no more than most things. It reports whether Evict would now find the thing to remove, or that there is none.
+// Prepare updates no more than most things. It reports whether Evict would now find the thing to remove, or that there is none.
 // It is work that can be done in pieces before Evict.
-func (k *Keeper[T]) Settle(now Instant, most int) (done bool) {
+func (k *Keeper[T]) Prepare(now Instant, most int) (done bool) {
 	for range most {
 		x, ok := k.next(now)
 		if !ok {

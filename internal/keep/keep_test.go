@@ -185,14 +185,14 @@ func TestTheThingThatIsAsGoodAsNewFirstMakesRoom(t *testing.T) {
 
 func TestSettleDoesTheWorkOfEvictInPieces(t *testing.T) {
 	k := newKeeper()
-	require.True(t, k.Settle(0, 1), "there is none")
+	require.True(t, k.Prepare(0, 1), "there is none")
 	for id := range 100 {
 		k.Add(&thing{id: id, must: 1000}, 0)
 	}
 	free := &thing{id: 100}
 	k.Add(free, 1)
 	pieces := 1
-	for !k.Settle(0, 10) {
+	for !k.Prepare(0, 10) {
 		pieces++
 	}
 	require.Equal(t, 11, pieces)

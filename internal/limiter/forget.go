@@ -75,7 +75,7 @@ func (l *Core) crowdedLocked(charges []Charge, now meter.Instant) bool {
 	if l.keys.Len() < l.maxKeys || !slices.ContainsFunc(charges, func(c Charge) bool { return !c.find() }) {
 		return false
 	}
-	return !l.keys.Settle(now, sweepMost)
+	return !l.keys.Prepare(now, sweepMost)
 }
 
 // evictLocked makes room for a bucket: the one that is full first is forgotten, except those that must be kept, or are about to

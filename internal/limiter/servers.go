@@ -54,7 +54,7 @@ func (l *Core) reportUngated(r *Request, key *quota.Key, a *Answer) (n news) {
 	now := l.begin()
 	defer l.end()
 	if a.Hints.After != nil {
-		l.settleDoubtsLocked(a.Doubts, now, &n)
+		l.endDoubtsLocked(a.Doubts, now, &n)
 		l.refusedUnitsLocked(a, now)
 		l.reportUnitsLocked(a, now)
 		if !a.Hints.Limited && len(a.Hints.Quotas) == 0 {
@@ -219,8 +219,8 @@ func (l *Core) applyLocked(g *quota.Gate, rep *quota.Report, charges []Charge, d
 	return change
 }
 
-// settleDoubtsLocked ends the doubts about a response whose body has been read, and notes the rates that change because of that.
-func (l *Core) settleDoubtsLocked(d *Doubts, now meter.Instant, n *news) {
+// endDoubtsLocked ends the doubts about a response whose body has been read, and notes the rates that change because of that.
+func (l *Core) endDoubtsLocked(d *Doubts, now meter.Instant, n *news) {
 	for _, x := range d.take() {
 		if !x.end(now, d.As) {
 			continue

@@ -156,11 +156,11 @@ func (c *caller) quit(q *queue) {
 		c.point.turns = nil // nothing is kept of callers where none waits
 		return
 	}
-	t.settle(c)
+	t.retire(c)
 }
 
-// settle keeps a caller with no request waiting, or forgets it if its tag makes no difference.
-func (t *turns) settle(c *caller) {
+// retire keeps a caller with no request waiting, or forgets it if its tag makes no difference.
+func (t *turns) retire(c *caller) {
 	if c.tag > t.now {
 		t.idle.Put(c, key{major: c.tag})
 	} else {
@@ -234,5 +234,5 @@ func (o *Order) Correct(p *Point, name string, weight, more int64) {
 		return
 	}
 	c.wake(tag)
-	t.settle(c)
+	t.retire(c)
 }

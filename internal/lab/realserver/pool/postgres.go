@@ -75,7 +75,7 @@ func (p *postgres) connect() (*conn, error) {
 	const version = 3 << 16
 	hello := binary.BigEndian.AppendUint32(nil, version)
 	hello = append(hello, "user\x00postgres\x00database\x00postgres\x00\x00"...)
-	if err := errors.Join(c.send(nil, hello), c.settle()); err != nil {
+	if err := errors.Join(c.send(nil, hello), c.awaitReady()); err != nil {
 		_ = c.Close()
 		return nil, err
 	}
@@ -86,7 +86,7 @@ func (c *conn) query(sql string) error {
 	if err := c.send([]byte{'Q'}, append([]byte(sql), 0)); err != nil {
 		return err
 	}
-	return c.settle()
+	return c.awaitReady()
 }
 
 func (c *conn) send(kind, body []byte) error {
@@ -94,8 +94,8 @@ func (c *conn) send(kind, body []byte) error {
 	return err
 }
 
-// settle reads messages until the server is ready for a query.
-func (c *conn) settle() (failed error) {
+// awaitReady reads messages until the server is ready for a query.
+func (c *conn) awaitReady() (failed error) {
 	for {
 		var head [5]byte
 		if _, err := io.ReadFull(c.r, head[:]); err != nil {
