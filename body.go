@@ -105,8 +105,9 @@ func (b *body) end(whole bool) {
 	if first {
 		defer b.finish()
 	}
-	lapses := release != nil && !release() // at this time, and leaves what is to be said to the next call
-	defer func() {                         // also if a hook panics
+	// It may lapse at this time, and leaves what is to be said to the next call.
+	lapses := release != nil && !release()
+	defer func() { // also if a hook panics
 		b.settle(whole && first)
 		if !lapses {
 			b.done.Store(true)

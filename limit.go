@@ -77,7 +77,7 @@ func Pace(n int64, per time.Duration, opts ...LimitOption) Limit {
 //
 // A request that costs more than n can never be paid and is rejected. As in a [SlidingWindow], requests of a [Transport] count
 // from their responses, unless [FromGrant] is set, and above 1,024 requests in a period those of the same 64th of it are counted
-// together. A Quota that is [Shared] is a Pace of 95 % of n, with a burst of 2 %: an idle fleet starts slowly, and a cost may be of any size.
+// together. A Quota that is [Shared] is a Pace of 95 % of n, with a burst of a 40th of that: an idle fleet starts slowly, and a cost may be of any size.
 func Quota(n int64, per time.Duration, opts ...LimitOption) Limit {
 	return newLimit(kindQuota, n, per, opts)
 }

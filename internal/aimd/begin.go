@@ -10,8 +10,8 @@ import (
 
 const (
 	leastBegun = 4.0         // per second, where no rate is known
-	mostKept   = 30 * second // for which a rate that has grown out of use is kept after a pause, at most
 	soonest    = 0.4         // seconds in which such a rate doubles after a refusal that may be by chance
+	mostKept   = 30 * second // for which a rate that has grown out of use is kept after a pause, at most
 )
 
 // A Start is what is known of an account whose rate begins to be learned because a request was refused.
@@ -41,10 +41,10 @@ func (s *Start) Rate(now instant) (rate float64, known bool) {
 }
 
 // Begin returns the meter of an account that has sent requests without one, until one was refused. The next one is sent now. The rate is that
-// which was accepted lately. What was accepted in less than a second is a burst, and no rate, so there it begins low.
-func Begin(now instant, s *Start, seed uint64) *Meter {
+// which was accepted lately, and known. What was accepted in less than a second is a burst, and no rate, so there it begins low.
+func Begin(now instant, s *Start, seed uint64) (m *Meter, known bool) {
 	rate, known := s.Rate(now)
-	m := New(now, Config{Initial: rate}, seed)
+	m = New(now, Config{Initial: rate}, seed)
 	c := &m.control
 	m.numbered, c.seq = true, uint64(s.Number)
 	c.manner, c.own, c.off.inFlight = begun, s.Own, true // nothing but refusals counts
@@ -72,15 +72,18 @@ func Begin(now instant, s *Start, seed uint64) *Meter {
 		c.pause(now-s.Wait, s.Wait)
 	}
 	m.begins = true
-	return m
+	return m, known
 }
 
 // Idle reports whether the rate bounds nothing any more: no refusal is fresh, and either nothing was sent for a while, or no refusal has
-// bounded the rate and less than half of it is used.
+// bounded the rate, less than half of it is used, and the last pause is long ago.
 func (m *Meter) Idle(now instant, unused bool) bool {
 	c := &m.control
 	c.grow(now)
-	return c.row == 0 && !c.silence.on && now >= c.pausedUntil && (unused || c.ceiling == 0 && !c.inUse(now) && now-c.workedFrom >= min(holdPauses*c.paused, mostKept))
+	if c.row > 0 || c.silence.on || now < c.pausedUntil {
+		return false
+	}
+	return unused || c.ceiling == 0 && !c.inUse(now) && now-c.workedFrom >= min(holdPauses*c.paused, mostKept)
 }
 
 // Number has requests numbered from the one after that of a number, unless they are already.
@@ -89,7 +92,8 @@ func (m *Meter) Number(n int64) { m.control.seq = max(m.control.seq, uint64(n)) 
 // Sent counts a request that was sent before there was a meter.
 func (m *Meter) Sent() { m.control.inFlight++ }
 
-// Left takes n requests in flight out of the count, because they belong to another account now. One of them may have been the probe of a silence.
+// Left takes n requests in flight out of the count, because they belong to another account now. One of them may have been the probe of a
+// silence.
 func (m *Meter) Left(now instant, n int64) {
 	c := &m.control
 	c.cutSeq = c.seq
@@ -104,11 +108,15 @@ func (m *Meter) Size() int { return int(unsafe.Sizeof(*m)) }
 // Gap returns the time between two requests.
 func (m *Meter) Gap() int64 { return nanos(m.control.cost / m.control.current) }
 
-// Silent reports whether only probes are sent, when the next one is (0: one is in flight), and the time between two of them.
-func (m *Meter) Silent() (on bool, until instant, gap int64) {
+// Silent returns the time between two probes of a server that gets nothing else (0: it gets all), and when the next one is sent; 0: one is
+// in flight.
+func (m *Meter) Silent() (gap int64, until instant) {
 	s := &m.control.silence
-	if s.on && s.probe == 0 {
+	if !s.on {
+		return 0, 0
+	}
+	if s.probe == 0 {
 		until = s.probeAt
 	}
-	return s.on, until, s.gap
+	return s.gap, until
 }

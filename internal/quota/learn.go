@@ -84,7 +84,7 @@ func (a *Account) learn(g *Gate, rep *Report, now meter.Instant) {
 	if rep.Chance == server.IsTried {
 		m.Trial(now)
 	}
-	if _, until, _ := m.Silent(); until > a.held {
+	if _, until := m.Silent(); until > a.held {
 		a.held, a.set = until, now
 	}
 	if o == aimd.OK {
@@ -133,7 +133,7 @@ func (r *Report) outcome() aimd.Outcome {
 func (a *Account) learned(now meter.Instant) (rate float64, why Why) {
 	s := a.start()
 	rate, known := s.Rate(now)
-	ceiling, silent, gap := 0.0, false, int64(0)
+	ceiling, gap := 0.0, int64(0)
 	last := a.backoff.Last()
 	switch {
 	case a.rate == nil && now-max(a.heard, a.Until()) > second, a.rate != nil && a.rate.Idle(now, a.unused(now, now-last)):
@@ -141,10 +141,10 @@ func (a *Account) learned(now meter.Instant) (rate float64, why Why) {
 	case a.rate != nil:
 		rate, known = a.rate.PerSecond(now), a.first.began
 		ceiling, _, _ = a.rate.Bounds(now)
-		silent, _, gap = a.rate.Silent()
+		gap, _ = a.rate.Silent()
 	}
 	switch {
-	case silent:
+	case gap > 0:
 		return 1e9 / float64(gap), Asking
 	case now < a.even.until && rate >= a.even.most:
 		return a.even.most, OwnLimit
@@ -222,8 +222,7 @@ func (a *Account) learnedNumber(due, now meter.Instant, waited bool, rested int6
 		for _, g := range a.gates {
 			s.InFlight += g.inFlight
 		}
-		_, a.first.began = s.Rate(due)
-		a.rate = aimd.Begin(due, &s, a.dice.Uint64())
+		a.rate, a.first.began = aimd.Begin(due, &s, a.dice.Uint64())
 	}
 	if a.rate == nil {
 		a.sent++

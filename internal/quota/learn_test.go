@@ -163,6 +163,36 @@ func TestALimitMayBeHigherThanARequestANanosecond(t *testing.T) {
 	require.Greater(t, e.next, 3*second)
 }
 
+// A rate that doubles is used less than it allows, because what was used is a mean. It is not forgotten while requests wait for it.
+func TestARateIsKeptWhileRequestsWaitForIt(t *testing.T) {
+	a, g, _ := newFamilies()
+	now := second
+	for range 12 {
+		answer(g, g.Take(now, now, 1, false), now, now, true)
+		now += 400 * milli
+	}
+	now = turnsAway(t, g, now, 0, NotBare)
+	for i := range 60 {
+		now = g.Ready(now, 0, 1)
+		n := g.Take(now, now, 1, true)
+		require.NotNil(t, a.rate, "request %d", i)
+		answer(g, n, now, now+milli, true)
+	}
+}
+
+// While one request at a time asks, the rate is that of these.
+func TestTheRateOfASilenceIsThatOfItsProbes(t *testing.T) {
+	a, g, _ := newFamilies()
+	burst(t, g, second, 30)
+	now := 2 * second
+	for range 8 {
+		now = turnsAway(t, g, max(now, a.held), 0, NotBare)
+	}
+	rate, why := a.Pace(now)
+	require.Equal(t, Asking, why)
+	require.InDelta(t, 1e9/float64(a.held-now), rate, rate/4)
+}
+
 // A rate that began with what was accepted stays one, although a rest moves when that was.
 func TestTheReasonForARateIsThatOfItsBeginning(t *testing.T) {
 	a, g, _ := newFamilies()
