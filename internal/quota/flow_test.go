@@ -256,3 +256,39 @@ func TestAResetThatHasPassedIsNotShown(t *testing.T) {
 	_, quotas = a.State(5 * second)
 	require.Equal(t, meter.Never, quotas[0].Reset, "it refills, and is not full all the same")
 }
+
+// A quota of one request that is full again before each request shows no rate: requests leave when it is reported to end.
+func TestAQuotaOfOneRequestIsUsedAtEachEnd(t *testing.T) {
+	_, g, _ := newFamilies()
+	one := func(now meter.Instant) Figures { return core(1, 0, now+second) }
+	now := second
+	asks(t, g, now, one(now))
+	passes(g, now+second/2, one(now+second/2))
+	refused := one(now + second/2)
+	refused.Refused = true
+	answer(g, g.Take(now+second/2, now+second/2, 1, false), now+second/2, now+second/2, false, refused)
+	for n := range 200 {
+		at := g.Ready(now, 0, 1)
+		require.LessOrEqual(t, at, now+2*second, "request %d", n)
+		if n > 2 {
+			require.Equal(t, now+second, at, "request %d", n)
+		}
+		now = at
+		asks(t, g, now, one(now))
+	}
+}
+
+// A bucket that is full again before each request may refill faster than they were sent, so they become more.
+func TestAFullBucketIsTriedTwiceAsFast(t *testing.T) {
+	a, g, now := bucketed(t)
+	q := only(t, a)
+	q.flow = flow{4, 16e9, 1} // one in four seconds
+	for range 20 {
+		now += 4 * second
+		passes(g, now, core(20, 19, now+second))
+	}
+	require.InDelta(t, 0.5e-9, q.flow.rate(), 0.02e-9)
+	now += 4 * second
+	passes(g, now, core(20, 18, now+second)) // it was not full, and nothing came back
+	require.Less(t, q.flow.rate(), 0.46e-9)
+}

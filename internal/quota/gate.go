@@ -216,8 +216,10 @@ func (g *Gate) Judge(rep *Report, now meter.Instant) {
 	if h.After == nil {
 		a.cover(&rep.Own)
 	}
+	if rep.lacks = g.lacks(&rep.Reading, now); !rep.lacks && g.isFar(&rep.Reading, now) {
+		h.Wait = 0 // another limit, of which nothing is reported, refused the request
+	}
 	rep.Wait = g.wait(&rep.Reading, now)
-	rep.lacks = g.lacks(&rep.Reading, now)
 	switch {
 	case h.Final != nil && !rep.Done:
 		rep.Kind = Final
@@ -302,6 +304,27 @@ func (g *Gate) wait(r *Reading, now meter.Instant) time.Duration {
 		return 0
 	}
 	return h.Wait
+}
+
+// isFar reports whether a refusal asks for no wait but the reset of a quota that is far from empty: more is left than what has no response
+// yet can have used. Then that quota is not the reason.
+func (g *Gate) isFar(r *Reading, now meter.Instant) bool {
+	h := r.Hints
+	return h != nil && h.Wait > 0 && !h.Asked && !r.empty && slices.ContainsFunc(r.figures, func(c Figures) bool {
+		return c.Reset == meter.AddInstant(now, int64(h.Wait)) && g.hasMore(&c, now)
+	})
+}
+
+// hasMore reports whether a quota has more left than what has no response yet can have used.
+func (g *Gate) hasMore(c *Figures, now meter.Instant) bool {
+	q := g.Account.find(c.Name)
+	switch {
+	case !c.Counted:
+		return g.Account.units != nil // which would be short of it
+	case q == nil:
+		return c.Left-c.Reserve > g.inFlight
+	}
+	return min(c.Left, q.remaining(now))-c.Reserve > q.inFlight*(1+q.others())
 }
 
 // emptied returns the quota of which a refusal reports that nothing is left, if accepted responses have reported it.

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle/internal/meter"
@@ -106,4 +107,57 @@ func TestOnlyRequestsAreCounted(t *testing.T) {
 func TestAResetThatNeverComesIsNoOverflow(t *testing.T) {
 	h := &Hints{Limited: true, Wait: math.MaxInt64, Quotas: []QuotaHint{{Name: "q", Known: true, Ends: true, Reset: math.MaxInt64}}}
 	require.Equal(t, meter.Never, h.Read(100).figures[0].Reset)
+}
+
+// A refusal that asks for no wait, but reports a quota of which enough is left, has another reason. Its reset is no wait.
+func TestAResetOfAQuotaThatIsFarFromEmptyIsNoWait(t *testing.T) {
+	at := 2 * second
+	for name, c := range map[string]struct {
+		left   int64
+		inUnit string
+		asked  bool
+		other  bool // a quota is reported of which nothing is left
+		waits  bool
+	}{
+		"enough":                  {left: 50},
+		"one more than in flight": {left: 4},
+		"as much as in flight":    {left: 3, waits: true},
+		"nothing":                 {left: 0, waits: true},
+		"Retry-After":             {left: 50, asked: true, waits: true},
+		"another quota is empty":  {left: 11, other: true, waits: true},
+		"a unit":                  {left: 50, inUnit: "tokens"},
+		"too little of a unit":    {left: 1, inUnit: "tokens"}, // the unit stops requests by itself
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAccount(NewServer(1), 2)
+			g := newGate(a)
+			quotas := func(left int64) []QuotaHint {
+				q := []QuotaHint{{Name: "core", Unit: c.inUnit, Limit: 100, Left: left, Known: true, Reset: 30e9, Ends: true}}
+				if c.other {
+					q = append(q, QuotaHint{Name: "other", Limit: 10, Left: left / 12, Known: true, Reset: 30e9, Ends: true})
+				}
+				return q
+			}
+			takes := func(n int64, sent, now meter.Instant, h *Hints) *Report {
+				rep := &Report{Reading: h.Read(now), Sent: sent, Number: n, Accepted: !h.Limited, Done: !h.Limited}
+				g.apply(rep, now)
+				return rep
+			}
+			first := sends(t, g, second, 1)
+			takes(first, second, at, &Hints{Status: 200, Quotas: quotas(60)})
+			n := sends(t, g, at, 3) - 2
+			h := &Hints{Status: 429, Limited: true, Wait: 30e9, Asked: c.asked, Quotas: quotas(c.left)}
+			rep := takes(n, at, at+milli, h)
+			if c.waits {
+				assert.GreaterOrEqual(t, g.Ready(at+milli, 0, 1), at+29*second)
+				return
+			}
+			require.Less(t, g.Account.Until(), at+2*second)
+			if c.left > 3 {
+				assert.Equal(t, Refused, rep.Kind)
+				assert.Zero(t, g.Account.LastRefusal(at+milli).Asked)
+				assert.Greater(t, g.Account.Until(), at+milli, "as after a bare refusal")
+			}
+		})
+	}
 }

@@ -167,7 +167,7 @@ func (q *quota) take(now, sent meter.Instant, n, left int64, refused bool, reset
 	q.newest.n, q.newest.sent, q.low = n, sent, min(q.low, left)
 	if reset != meter.Never && (left != q.limit || first) { // if nothing is used, it was counted in the window before
 		old := q.end()
-		q.ends(now, sent, reset, !refused && left > 0, q.shared())
+		q.ends(now, sent, reset, !refused && (left > 0 || q.full(left)), q.shared())
 		if old > sent && old < meter.Never {
 			q.try = min(q.try, q.end())
 		}
@@ -230,12 +230,19 @@ func (q *quota) learn(sent meter.Instant, n, left int64, refused bool) {
 		q.ages.returned(q.most-left <= 1+q.inFlight)
 	case refused && shared: // they have used what was left; the request itself is not counted
 		q.flow.back += float64(min(0, back))
+	case !refused && q.full(left): // that shows no upper bound, and of one request none at all
+		if q.most > 1 {
+			q.flow.add(2*back, sent-q.newest.sent)
+		}
 	case !refused, q.flow.back > 0: // else, that nothing is left shows nothing of others
 		if q.flow.add(back, sent-q.newest.sent); back > q.inFlight {
 			q.ages.returned(false)
 		}
 	}
 }
+
+// full reports whether all of the quota was left before a request whose response reports what is left now.
+func (q *quota) full(left int64) bool { return left >= q.most-1 }
 
 // turned takes the first response of a window. The one before ended between the newest request and this one. That says something of how
 // late ends are reported if these two are close, or if the newest was refused within a second after the reported end.
