@@ -4,7 +4,6 @@ import (
 	"iter"
 	"math/rand/v2"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -48,7 +47,7 @@ type Core struct {
 	// now is read once for each time that mu is taken, or just before, and never runs backwards while it is held. A request is tried with what can be used at that now, as of the earlier
 	// instant at which it was due (see [order.Payer]), and pays at the same now. What has ended meanwhile, such as the tokens of a
 	// lease, is gone before the request is tried, and nothing ends between that and the payment.
-	mu           sync.Mutex
+	mu           lock
 	wall         meter.Wall
 	wallAt       meter.Instant // when to read the wall clock again; never: there are no fixed windows
 	order        order.Order   // of all that wait

@@ -44,7 +44,9 @@ func (l *Core) Try(r *Request) (wait time.Duration, ok bool) {
 // grantNow is Now. If why is not nil, it may reject the request instead, as NowOrNever documents, and says why.
 func (l *Core) grantNow(r *Request, gate *quota.Key, why *Rejection) (ok bool) {
 	read := l.clock() // before the lock, for which others wait
-	l.mu.Lock()
+	if !l.mu.TryLock() {
+		l.mu.wait()
+	}
 	ok = l.payNowLocked(r, gate, why, l.atLocked(read))
 	l.mu.Unlock()
 	if ok && r.User.Granted {

@@ -60,7 +60,9 @@ func (p *Price) IsEnough() bool {
 // Pay is [Core.Now] for a request for which a Price is enough, and which has neither an Order nor a gate.
 func (l *Core) Pay(p *Price, paid *Paid) (ok bool) {
 	read := l.clock() // before the lock, for which others wait
-	l.mu.Lock()
+	if !l.mu.TryLock() {
+		l.mu.wait()
+	}
 	now := l.atLocked(read)
 	if !l.isShutLocked(p.user) {
 		ok, _ = l.payLocked(p.charges, &paid.Mark, p.user, now)
@@ -75,7 +77,9 @@ func (l *Core) Pay(p *Price, paid *Paid) (ok bool) {
 // PayOrder is Pay for a request with an Order, or with a gate. All requests at the Price have an Order with a key, or none has.
 func (l *Core) PayOrder(p *Price, o Order, gate *quota.Key, paid *Paid) (ok bool) {
 	read := l.clock() // before the lock, for which others wait
-	l.mu.Lock()
+	if !l.mu.TryLock() {
+		l.mu.wait()
+	}
 	now := l.atLocked(read)
 	if gate != nil {
 		paid.gate = l.knownGateLocked(gate, now)

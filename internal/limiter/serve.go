@@ -70,7 +70,9 @@ func (l *Core) serveLocked(now meter.Instant) {
 // begin takes mu for a change, after all that time has decided before.
 func (l *Core) begin() (now meter.Instant) {
 	read := l.clock() // before the lock, for which others wait
-	l.mu.Lock()
+	if !l.mu.TryLock() {
+		l.mu.wait()
+	}
 	now = l.atLocked(read)
 	if l.restsLocked(now) {
 		return now // as for most

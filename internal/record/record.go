@@ -36,17 +36,19 @@ type Sum struct {
 }
 
 // Add counts a request that was sent then, and what it cost; 0: it was not accepted, and only its time counts. Requests need not come in the
-// order in which they were sent. Spacing is the time that the client left between two requests; 0: it left none. That is no rest.
+// order in which they were sent. Spacing is the time that the client left between two requests; 0: it left none. That is no rest. Add is
+// inlined where requests are granted.
 func (r *Record) Add(sent meter.Instant, cost float64, spacing int64) {
 	if sent >= r.next { // as it is after a rest: the shortest stretch is no longer
-		r.advance(sent, max(0, sent-r.last-max(rest, spacing)))
+		r.advance(sent, spacing)
 	}
 	r.recent += cost
 	r.last = max(r.last, sent)
 }
 
 // advance ends the parts that end by then. A rest moves the stretches, so that their time stands still.
-func (r *Record) advance(sent meter.Instant, idle int64) {
+func (r *Record) advance(sent meter.Instant, spacing int64) {
+	idle := max(0, sent-r.last-max(rest, spacing))
 	*r = r.summed()
 	r.next = meter.Never
 	for i := range r.stretches {
