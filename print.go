@@ -241,12 +241,24 @@ func (s ServerStats) String() string {
 	if s.For != "" {
 		of += " (" + words.Keys(s.For) + ")"
 	}
-	return of + ": " + strings.Join(said, ", ") + words.Held(s.HeldUntil)
+	return of + ": " + strings.Join(said, ", ") + s.heldText()
+}
+
+// heldText returns until when the server is held, and whether that is a guess; "" if it is not.
+func (s *ServerStats) heldText() string {
+	text := words.Held(s.HeldUntil)
+	if s.Guessed {
+		text += " (guessed)"
+	}
+	return text
 }
 
 // String returns the refusal for people.
 func (r *LastRefusal) String() string {
 	text := strconv.Itoa(r.Status) + " at " + r.At.Format(time.RFC3339)
+	if r.Verdict > 0 {
+		text += ", " + r.Verdict.String()
+	}
 	if !r.Until.IsZero() {
 		text += ", to wait until " + r.Until.Format(time.RFC3339)
 	}

@@ -61,11 +61,11 @@ func (l *Core) heldLocked(b *bucket.Bucket, u *User) {
 // heldByLocked counts and returns the holds of a bucket that a report has set.
 func (l *Core) heldByLocked(b *bucket.Bucket, c *quota.Change, u *User, now meter.Instant) (holds []held) {
 	if c.Until > 0 {
-		holds = append(holds, held{bucket: b, by: time.Duration(c.Until - now)})
+		holds = append(holds, held{bucket: b, Hold: Hold{By: time.Duration(c.Until - now), Server: true, Guessed: c.Guessed, Verdict: c.Verdict}})
 	}
 	if c.Final != nil {
 		_, ask, _ := b.Meter.(*quota.Gate).Account.Final()
-		holds = append(holds, held{bucket: b, by: time.Duration(ask - now), final: c.Final})
+		holds = append(holds, held{bucket: b, Hold: Hold{By: time.Duration(ask - now), Server: true, Guessed: true, Verdict: c.Verdict, Final: c.Final}})
 	}
 	for range holds {
 		l.heldLocked(b, u)
