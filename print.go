@@ -278,8 +278,8 @@ func (q QuotaStats) String() string {
 	return text + words.Held(q.HeldUntil)
 }
 
-// LogValue returns a group with the attributes host, account, refused, pace and quotas, final if there is a final
-// refusal, and held_until if the server is held.
+// LogValue returns a group with the attributes host, account, refused, pace and quotas, last and verdict if there was a refusal, final if
+// there is a final one, and held_until and guessed if the server is held.
 func (s ServerStats) LogValue() slog.Value {
 	quotas := make([]string, len(s.Quotas))
 	for i, q := range s.Quotas {
@@ -293,10 +293,13 @@ func (s ServerStats) LogValue() slog.Value {
 		attrs = append(attrs, slog.String("pace_why", s.PaceWhy))
 	}
 	if s.Last != nil {
-		attrs = append(attrs, slog.String("last", s.Last.String()))
+		attrs = append(attrs, slog.String("last", s.Last.String()), slog.String("verdict", s.Last.Verdict.Label()))
 	}
 	if s.Final != nil {
 		attrs = append(attrs, slog.String("final", s.Final.String()))
+	}
+	if !s.HeldUntil.IsZero() {
+		attrs = append(attrs, slog.Bool("guessed", s.Guessed))
 	}
 	return heldGroup(s.HeldUntil, attrs...)
 }

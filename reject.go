@@ -318,10 +318,14 @@ func (r Rejection) MarshalJSON() ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// LogValue returns a group with the attributes reason, limit, key, cost and wait.
+// LogValue returns a group with the attributes reason, limit, key, cost, wait and, if there is one, verdict.
 func (r Rejection) LogValue() slog.Value {
-	return slog.GroupValue(slog.String("reason", r.Reason.Label()), slog.String("limit", r.Limit), slog.String("key", r.Key),
-		slog.Int64("cost", r.Cost), r.waitAttr())
+	attrs := []slog.Attr{slog.String("reason", r.Reason.Label()), slog.String("limit", r.Limit), slog.String("key", r.Key),
+		slog.Int64("cost", r.Cost), r.waitAttr()}
+	if r.Verdict > 0 {
+		attrs = append(attrs, slog.String("verdict", r.Verdict.Label()))
+	}
+	return slog.GroupValue(attrs...)
 }
 
 // waitAttr returns the attribute wait, and keeps "never" and "not known" apart.
