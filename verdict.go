@@ -15,10 +15,10 @@ type Verdict uint8
 
 const (
 	VerdictTooFast Verdict = iota + 1 // too many requests in a time, as far as is known
-	VerdictTooMany                    // too many requests together, or in flight: a limit in flight is learned, or the client's own limit is taken for right
-	VerdictClosed                     // whatever is sent: a 503 or 529 with a wait, or several requests in a row were refused, and none was accepted
-	VerdictQuota                      // a quota that the server reports is empty, or has too little left
-	VerdictChance                     // as many are refused at any rate, so no rate is lowered
+	VerdictTooMany                    // too many requests in flight, where their number is learned, or in a burst, where the client's own rate is taken for right
+	VerdictClosed                     // whatever is sent: by a 503 or 529 with a wait, or after refusals in a row
+	VerdictQuota                      // a quota that it reports has nothing left, or too little; or that of a ServerQuota, as a guess
+	VerdictChance                     // as many at any rate, so no rate is lowered
 	VerdictFinal                      // for a reason that no waiting ends; see ReasonFinal
 )
 

@@ -254,6 +254,18 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
+// The row of a server says why it refused last, and whether the end of its hold is a guess.
+func TestTheRowOfAServerHasItsVerdict(t *testing.T) {
+	now := time.Now()
+	s := throttle.ServerStats{Host: "h", HeldUntil: now.Add(5 * time.Second), Refused: 3, Last: &throttle.LastRefusal{Status: 429, Verdict: throttle.VerdictTooMany, At: now.Add(-2 * time.Second)}}
+	v := viewOfServer(&s, now)
+	assert.Equal(t, "5\u00a0s", v.Held)
+	assert.Equal(t, "refused 3 · last 429 2\u00a0s ago, too many at a time", v.More)
+	s.Guessed = true
+	assert.Equal(t, "5\u00a0s, guessed", viewOfServer(&s, now).Held)
+	assert.Empty(t, viewOfServer(&s, now.Add(time.Minute)).Held)
+}
+
 // due returns a forecast in which the last request that waits is sent after d.
 func due(d time.Duration, least bool) (f throttle.Forecast) {
 	f.Tenths[9], f.Least = d, least

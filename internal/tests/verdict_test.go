@@ -80,9 +80,6 @@ func TestAServerHasOneVerdict(t *testing.T) {
 				return at(n, 21, 429), http.Header{"X-Ratelimit-Limit": {"20"}, "X-Ratelimit-Remaining": {strconv.Itoa(max(0, 20-n))}, "X-Ratelimit-Reset": {"30"}}
 			}, 20, nil, throttle.VerdictQuota, 0, false, false, "",
 		},
-		"each 20th refused": {
-			func(n int) (int, http.Header) { return at(n%20, 19, 429), nil }, 1999, nil, throttle.VerdictChance, 0, false, false, "",
-		},
 		"credit used up": {
 			func(n int) (int, http.Header) { return at(n, 21, 429), http.Header{"X-Should-Retry": {"false"}} }, 21, nil, throttle.VerdictFinal, 0, false, true, throttle.SourceServer,
 		},
@@ -124,6 +121,32 @@ func TestAServerHasOneVerdict(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A limit in a unit of the server is the guess for refusals that say nothing. Once they come at any rate, it is wrong, and they hold nothing.
+func TestRefusalsAtAnyRateAreNotTheRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var last throttle.HoldEvent
+		tr := throttle.Must(throttle.New(serves(func(n int) (int, http.Header) { return at(n%20, 19, 429), nil }),
+			throttle.WithLimit(throttle.ServerQuota("tokens")), throttle.WithHooks(throttle.Hooks{
+				OnHold: func(e throttle.HoldEvent) { last = e },
+			})))
+		var verdicts []throttle.Verdict
+		for range 200 {
+			last = throttle.HoldEvent{}
+			r, _ := http.NewRequestWithContext(t.Context(), "GET", "http://api.example/", nil)
+			resp, err := tr.RoundTrip(r)
+			require.NoError(t, err)
+			if resp.StatusCode == 429 {
+				s := tr.Limiter().Servers()[0]
+				verdicts = append(verdicts, s.Last.Verdict)
+				require.Zero(t, last)
+				require.Zero(t, s.HeldUntil)
+			}
+		}
+		const guess, chance = throttle.VerdictQuota, throttle.VerdictChance
+		require.Equal(t, []throttle.Verdict{guess, guess, guess, chance, chance, chance, chance, chance, chance, chance}, verdicts)
+	})
 }
 
 // at returns a status for one request, and 200 for all others.
@@ -179,6 +202,55 @@ func TestWhatWaitsForAServerSaysItsVerdict(t *testing.T) {
 			require.True(t, ok)
 			assert.Equal(t, verdict, d.Verdict)
 			assert.Contains(t, d.String(), ", "+verdict.String()+", behind 0")
+		})
+	}
+}
+
+// Beside each other, a learned rate and a learned number own different refusals, and the verdict says which of them it was.
+func TestTheVerdictSaysWhichLearnedLimitARefusalIsOf(t *testing.T) {
+	for want, refuses := range map[throttle.Verdict]func(n, inFlight int) bool{
+		throttle.VerdictTooMany: func(_, inFlight int) bool { return inFlight > 4 },
+		throttle.VerdictTooFast: func(n, inFlight int) bool { return n == 30 && inFlight == 1 },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			n, inFlight := 0, 0
+			var refused []throttle.Verdict
+			var tr *throttle.Transport
+			tr = throttle.Must(throttle.New(roundTripper(func(r *http.Request) (*http.Response, error) {
+				n++
+				inFlight++
+				defer func() { inFlight-- }()
+				status := 200
+				if refuses(n, inFlight) {
+					status = 429
+				} else {
+					time.Sleep(100 * time.Millisecond)
+				}
+				return &http.Response{StatusCode: status, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
+			}), throttle.WithAdaptive(), throttle.WithAdaptiveInFlight()))
+			callers := 1
+			if want == throttle.VerdictTooMany {
+				callers = 8
+			}
+			done := make(chan throttle.Verdict)
+			for range callers {
+				go func() {
+					last := throttle.Verdict(0)
+					for range 40 {
+						r, _ := http.NewRequestWithContext(t.Context(), "GET", "http://api.example/", nil)
+						if resp, err := tr.RoundTrip(r); err == nil && resp.StatusCode == 429 && last == 0 {
+							last = tr.Limiter().Servers()[0].Last.Verdict
+						}
+					}
+					done <- last
+				}()
+			}
+			for range callers {
+				if v := <-done; v != 0 {
+					refused = append(refused, v)
+				}
+			}
+			assert.Contains(t, refused, want)
 		})
 	}
 }
