@@ -97,7 +97,7 @@ type HoldEvent struct {
 	Source  Source
 	All     bool    // all keys are held, by HoldAll
 	Guessed bool    // of a refusal that did not say until when, so that For is this client's own
-	Verdict Verdict // why the server refused; 0: no server did
+	Verdict Verdict // why the server refused last; 0: no server did
 	// Final is what the server said with a refusal that no waiting ends. Requests are rejected with ReasonFinal, and For is the time
 	// until one of them asks again. nil: it is a hold.
 	Final *FinalError

@@ -157,6 +157,29 @@ func at(n, nth, status int) int {
 	return 200
 }
 
+// Where a server that refused everything is down besides, a hold has the verdict on what it refused.
+func TestAHoldWithoutARefusalHasTheVerdictOnTheLastOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var holds []throttle.Verdict
+		tr := throttle.Must(throttle.New(serves(func(n int) (int, http.Header) {
+			switch {
+			case n <= 20:
+				return 200, nil
+			case n <= 24:
+				return 429, nil
+			}
+			return 503, nil
+		}), throttle.WithHooks(throttle.Hooks{OnHold: func(e throttle.HoldEvent) { holds = append(holds, e.Verdict) }})))
+		for range 30 {
+			r, _ := http.NewRequestWithContext(t.Context(), "GET", "http://api.example/", nil)
+			_, err := tr.RoundTrip(r)
+			require.NoError(t, err)
+		}
+		const closed = throttle.VerdictClosed
+		require.Equal(t, []throttle.Verdict{throttle.VerdictTooFast, closed, closed, closed, closed, closed, closed, closed, closed, closed}, holds)
+	})
+}
+
 // Whatever waits for a server says the verdict on its last refusal.
 func TestWhatWaitsForAServerSaysItsVerdict(t *testing.T) {
 	for verdict, decide := range map[throttle.Verdict]func(n int) (int, http.Header){
