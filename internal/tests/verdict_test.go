@@ -238,8 +238,7 @@ func TestTheVerdictSaysWhichLearnedLimitARefusalIsOf(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			n, inFlight := 0, 0
 			var refused []throttle.Verdict
-			var tr *throttle.Transport
-			tr = throttle.Must(throttle.New(roundTripper(func(r *http.Request) (*http.Response, error) {
+			tr := throttle.Must(throttle.New(roundTripper(func(r *http.Request) (*http.Response, error) {
 				n++
 				inFlight++
 				defer func() { inFlight-- }()
