@@ -61,7 +61,7 @@
 //
 //   - statistics and events gain fields ([Stats], [LimitStats], [BucketStats], [ServerStats], [StoreStats], [Forecast], and the
 //     parameters of [Hooks]), and so do [AIMD], [Concurrency], [Ask] and [Hooks];
-//   - [Reason], [Cause], [Source], kinds and modes gain constants, so the length of [Counts] grows;
+//   - [Reason], [Cause], [Verdict], [Source], kinds and modes gain constants, so the length of [Counts] grows;
 //   - a Dialect and a Signal of package headers gain fields, and presets follow their APIs;
 //   - texts of errors, logs and String methods may change. What Label returns, names in JSON and names of metrics do not.
 //

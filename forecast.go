@@ -87,6 +87,7 @@ func (l *Limiter) forecast(r *limiter.Request, w *limiter.Waiter, n int) (Foreca
 // A Waiting is what a request in the queue waits for.
 type Waiting struct {
 	Limit, Key string    // of the bucket that is the last to let it go, as far as is known
+	Verdict    Verdict   // why the server stops the request there; 0: it has refused nothing, and no quota is empty
 	Since      time.Time // when the request began to wait
 	Due        time.Time // when it will probably be sent, given what requests cost and responses reported lately; zero: that is not known
 	Least      bool      // Due is the earliest possible time, as in a pool: no members, together, can send it before
@@ -97,11 +98,11 @@ func (l *Limiter) waiting(w *limiter.Waiter) (Waiting, bool) {
 	if w == nil {
 		return Waiting{}, false
 	}
-	at, since, due, ok := l.core.WaitsFor(w)
+	at, why, since, due, ok := l.core.WaitsFor(w)
 	if !ok {
 		return Waiting{}, false
 	}
-	return Waiting{Limit: at.Limit, Key: at.Key, Since: l.timeOf(since), Due: l.timeOf(due)}, true
+	return Waiting{Limit: at.Limit, Key: at.Key, Verdict: Verdict(why), Since: l.timeOf(since), Due: l.timeOf(due)}, true
 }
 
 // timeOf returns an instant as a time; the zero time: it is not known.

@@ -181,12 +181,14 @@ type queued struct {
 	waiter  *limiter.Waiter
 	ahead   int                                     // requests that waited before it
 	quota   string                                  // of the server, that it waits for; "": none, or not known
+	verdict Verdict                                 // why the server stopped it when it came
 	least   func(alone time.Duration) time.Duration // see bridge.Member.Show; nil: it is in no pool
 }
 
 // wait records a request that waits. In a pool, it waits at other Limiters, too.
 func (r *Receipt) wait(at queued) {
-	at.ahead, at.quota = at.limiter.core.Began(at.waiter)
+	ahead, why := at.limiter.core.Began(at.waiter)
+	at.ahead, at.quota, at.verdict = ahead, why.Quota, Verdict(why.Verdict)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if at.least == nil || len(r.waits) > 0 && r.waits[0].waiter.Claim != at.waiter.Claim {
@@ -224,10 +226,11 @@ func (r *Receipt) Waiting() (Waiting, bool) {
 // A Delay is why a request has waited. It prints as one line, and is a group of attributes for package slog.
 type Delay struct {
 	Waited     time.Duration
-	Limit, Key string // of the bucket that was the last to let it go
-	Quota      string // of the server, where Limit is "server"; "": a hold or a pace, or it is not known
-	Ahead      int    // requests that waited before it when it came; of different costs, all that waited there
-	Priority   int    // see ContextWithPriority
+	Limit, Key string  // of the bucket that was the last to let it go
+	Quota      string  // of the server, where Limit is "server"; "": a hold or a pace, or it is not known
+	Verdict    Verdict // why the server stopped it when it began to wait; 0: it had refused nothing, and no quota was empty
+	Ahead      int     // requests that waited before it when it came; of different costs, all that waited there
+	Priority   int     // see ContextWithPriority
 }
 
 // String returns why the request has waited, for people.
@@ -239,6 +242,9 @@ func (d Delay) String() string {
 	if d.Key != "" {
 		b = fmt.Appendf(b, ", key %q", d.Key)
 	}
+	if d.Verdict > 0 {
+		b = fmt.Appendf(b, ", %v", d.Verdict)
+	}
 	b = fmt.Appendf(b, ", behind %d", d.Ahead)
 	if d.Priority != 0 {
 		b = fmt.Appendf(b, ", at priority %d", d.Priority)
@@ -246,10 +252,10 @@ func (d Delay) String() string {
 	return string(b)
 }
 
-// LogValue returns a group with the attributes waited, limit, key, quota, ahead and priority.
+// LogValue returns a group with the attributes waited, limit, key, quota, ahead, priority and verdict.
 func (d Delay) LogValue() slog.Value {
 	return slog.GroupValue(slog.Duration("waited", d.Waited), slog.String("limit", d.Limit), slog.String("key", d.Key),
-		slog.String("quota", d.Quota), slog.Int("ahead", d.Ahead), slog.Int("priority", d.Priority))
+		slog.String("quota", d.Quota), slog.Int("ahead", d.Ahead), slog.Int("priority", d.Priority), slog.String("verdict", d.Verdict.Label()))
 }
 
 // Delay returns why the request has waited, once it does not wait any more: of the last attempt, and of several Limiters, at the last one
@@ -260,7 +266,7 @@ func (r *Receipt) Delay() (Delay, bool) {
 	r.mu.Unlock()
 	for _, at := range slices.Backward(all) {
 		if of, waited, ok := at.limiter.core.DelayOf(at.waiter); ok {
-			return Delay{time.Duration(waited), of.Limit, of.Key, at.quota, at.ahead, at.waiter.Priority}, true
+			return Delay{time.Duration(waited), of.Limit, of.Key, at.quota, at.verdict, at.ahead, at.waiter.Priority}, true
 		}
 	}
 	return Delay{}, false

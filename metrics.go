@@ -93,9 +93,11 @@ type HoldEvent struct {
 	// Place has the request whose response asked for the hold, and what is held: the limit "server" with a key of the host, or of the
 	// host and the keys; a limit that learns with its key; or, if Hold or HoldAll was called, the key in all limits.
 	Place
-	For    time.Duration // as requested; a key that is already held for longer stays held
-	Source Source
-	All    bool // all keys are held, by HoldAll
+	For     time.Duration // as requested; a key that is already held for longer stays held
+	Source  Source
+	All     bool    // all keys are held, by HoldAll
+	Guessed bool    // of a refusal that did not say until when, so that For is this client's own
+	Verdict Verdict // why the server refused last; 0: no server did
 	// Final is what the server said with a refusal that no waiting ends. Requests are rejected with ReasonFinal, and For is the time
 	// until one of them asks again. nil: it is a hold.
 	Final *FinalError
@@ -280,7 +282,7 @@ func (o *observer) Canceled(at limiter.Place, cause error, waited time.Duration)
 }
 
 func (o *observer) Held(at limiter.Place, h limiter.Hold) {
-	e := HoldEvent{Place: Place(at), For: h.By, Source: SourceAdaptive}
+	e := HoldEvent{Place: Place(at), For: h.By, Source: SourceAdaptive, Guessed: h.Guessed, Verdict: Verdict(h.Verdict)}
 	if h.Server {
 		e.Source = SourceServer
 	}
@@ -338,7 +340,7 @@ func (o *observer) held(e HoldEvent) {
 		return
 	}
 	o.line(orBackground(e.Context), slog.LevelWarn, int(rationHold), "throttle: held",
-		what, slog.Duration("for", e.For), slog.String("source", string(e.Source)))
+		what, slog.Duration("for", e.For), slog.String("source", string(e.Source)), slog.String("verdict", e.Verdict.Label()), slog.Bool("guessed", e.Guessed))
 }
 
 // orBackground returns the context of an event for a logger.

@@ -241,12 +241,24 @@ func (s ServerStats) String() string {
 	if s.For != "" {
 		of += " (" + words.Keys(s.For) + ")"
 	}
-	return of + ": " + strings.Join(said, ", ") + words.Held(s.HeldUntil)
+	return of + ": " + strings.Join(said, ", ") + s.heldText()
+}
+
+// heldText returns until when the server is held, and whether that is a guess; "" if it is not.
+func (s *ServerStats) heldText() string {
+	text := words.Held(s.HeldUntil)
+	if s.Guessed {
+		text += " (guessed)"
+	}
+	return text
 }
 
 // String returns the refusal for people.
 func (r *LastRefusal) String() string {
 	text := strconv.Itoa(r.Status) + " at " + r.At.Format(time.RFC3339)
+	if r.Verdict > 0 {
+		text += ", " + r.Verdict.String()
+	}
 	if !r.Until.IsZero() {
 		text += ", to wait until " + r.Until.Format(time.RFC3339)
 	}
@@ -266,8 +278,8 @@ func (q QuotaStats) String() string {
 	return text + words.Held(q.HeldUntil)
 }
 
-// LogValue returns a group with the attributes host, account, refused, pace and quotas, final if there is a final
-// refusal, and held_until if the server is held.
+// LogValue returns a group with the attributes host, account, refused, pace and quotas, last and verdict if there was a refusal, final if
+// there is a final one, and held_until and guessed if the server is held.
 func (s ServerStats) LogValue() slog.Value {
 	quotas := make([]string, len(s.Quotas))
 	for i, q := range s.Quotas {
@@ -281,10 +293,13 @@ func (s ServerStats) LogValue() slog.Value {
 		attrs = append(attrs, slog.String("pace_why", s.PaceWhy))
 	}
 	if s.Last != nil {
-		attrs = append(attrs, slog.String("last", s.Last.String()))
+		attrs = append(attrs, slog.String("last", s.Last.String()), slog.String("verdict", s.Last.Verdict.Label()))
 	}
 	if s.Final != nil {
 		attrs = append(attrs, slog.String("final", s.Final.String()))
+	}
+	if !s.HeldUntil.IsZero() {
+		attrs = append(attrs, slog.Bool("guessed", s.Guessed))
 	}
 	return heldGroup(s.HeldUntil, attrs...)
 }

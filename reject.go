@@ -86,6 +86,8 @@ type Rejection struct {
 	// ReasonNoTokens, ReasonMaxWait and ReasonHeld, by the deadline of its context for ReasonDeadline, and otherwise by the
 	// shorter of the two; 0 if there is no such bound.
 	MaxWait time.Duration
+	// Verdict is why the server stops the request, if the request would have waited because of a refusal or an empty quota; 0: it would not.
+	Verdict Verdict
 	// Most is the largest cost that the limit can pay for its key, for ReasonCost: its burst, its n or its slots; 0: not known.
 	Most int64
 	// Err is why the store of a shared limit is unreachable, for ReasonStore, and what the server said, a *FinalError, for ReasonFinal.
@@ -100,7 +102,7 @@ type Rejection struct {
 
 // rejected returns a rejection as users see it.
 func rejected(r *limiter.Rejection) *Rejection {
-	of := &Rejection{Reason: Reason(r.Reason), Limit: r.Limit.Name, Key: r.Key, Cost: r.Cost, Wait: r.Wait, Least: r.Least, MaxWait: r.Patience, Most: r.Most, Err: r.Err, held: r.Held, cause: r.Cause, ago: r.Ago}
+	of := &Rejection{Reason: Reason(r.Reason), Limit: r.Limit.Name, Key: r.Key, Cost: r.Cost, Wait: r.Wait, Least: r.Least, MaxWait: r.Patience, Verdict: Verdict(r.Cause.Verdict), Most: r.Most, Err: r.Err, held: r.Held, cause: r.Cause, ago: r.Ago}
 	if r.Most > 0 {
 		switch {
 		case r.Limit.Stored == store.Bucket:
@@ -128,7 +130,8 @@ func (r *Rejection) appendCause(b []byte) []byte {
 	}
 	if c.Refusal.Status != 0 {
 		b = strconv.AppendInt(append(b, "; the server refused a request with "...), int64(c.Refusal.Status), 10)
-		b = appendDuration(b, ", ", words.Rounded(r.ago, false), " ago")
+		b = appendDuration(b, ", ", words.Rounded(r.ago, false), " ago (")
+		b = append(append(b, Verdict(c.Refusal.Verdict).String()...), ')')
 	}
 	if c.Rate > 0 {
 		b = append(append(b, "; "...), words.Paced(c.Rate, c.Why.String())...)
@@ -295,8 +298,8 @@ func (r *Rejection) onlyError() bool {
 	return r.Reason == ReasonDeadline || r.Reason == ReasonCost || r.Reason == ReasonShutdown
 }
 
-// MarshalJSON returns an object with reason (its [Reason.Label]), limit, key, cost, wait and max_wait. Durations are in seconds;
-// a wait is null if the request could never be sent, or if it is not known when.
+// MarshalJSON returns an object with reason (its [Reason.Label]), limit, key, cost, wait, max_wait and, if there is one, verdict.
+// Durations are in seconds; a wait is null if the request could never be sent, or if it is not known when.
 func (r Rejection) MarshalJSON() ([]byte, error) {
 	b := words.AppendJSON(append(make([]byte, 0, 160), `{"reason":`...), []byte(r.Reason.Label()))
 	b = words.AppendJSON(append(b, `,"limit":`...), []byte(r.Limit))
@@ -309,13 +312,20 @@ func (r Rejection) MarshalJSON() ([]byte, error) {
 		b = strconv.AppendFloat(b, r.Wait.Seconds(), 'g', -1, 64)
 	}
 	b = strconv.AppendFloat(append(b, `,"max_wait":`...), r.MaxWait.Seconds(), 'g', -1, 64)
+	if r.Verdict > 0 {
+		b = words.AppendJSON(append(b, `,"verdict":`...), []byte(r.Verdict.Label()))
+	}
 	return append(b, '}'), nil
 }
 
-// LogValue returns a group with the attributes reason, limit, key, cost and wait.
+// LogValue returns a group with the attributes reason, limit, key, cost, wait and, if there is one, verdict.
 func (r Rejection) LogValue() slog.Value {
-	return slog.GroupValue(slog.String("reason", r.Reason.Label()), slog.String("limit", r.Limit), slog.String("key", r.Key),
-		slog.Int64("cost", r.Cost), r.waitAttr())
+	attrs := []slog.Attr{slog.String("reason", r.Reason.Label()), slog.String("limit", r.Limit), slog.String("key", r.Key),
+		slog.Int64("cost", r.Cost), r.waitAttr()}
+	if r.Verdict > 0 {
+		attrs = append(attrs, slog.String("verdict", r.Verdict.Label()))
+	}
+	return slog.GroupValue(attrs...)
 }
 
 // waitAttr returns the attribute wait, and keeps "never" and "not known" apart.

@@ -308,6 +308,7 @@ type ServerStats struct {
 	Account   string       `json:"account,omitzero"`    // the keys by which requests are counted there, besides the host, with spaces between; "" if there are none
 	For       string       `json:"for,omitzero"`        // which requests, if it counts some separately: the parts by which its API counts, such as the model, or one of them, such as GET /search/code
 	HeldUntil time.Time    `json:"held_until,omitzero"` // end of a hold; zero: not held
+	Guessed   bool         `json:"guessed,omitzero"`    // no response has asked for that end, so it is this client's own
 	Pace      float64      `json:"pace"`                // requests per second that are sent one by one after a refusal; 0: no bound
 	PaceWhy   string       `json:"pace_why,omitzero"`   // why at that rate, in words
 	Refused   uint64       `json:"refused"`             // responses by which it refused, while it is remembered
@@ -318,9 +319,10 @@ type ServerStats struct {
 
 // LastRefusal is the last response by which a server refused a request because of a limit.
 type LastRefusal struct {
-	Status int       `json:"status"`
-	At     time.Time `json:"at"`
-	Until  time.Time `json:"until,omitzero"` // until when it asked the client to wait; zero: it did not say
+	Status  int       `json:"status"`
+	Verdict Verdict   `json:"verdict"` // why
+	At      time.Time `json:"at"`
+	Until   time.Time `json:"until,omitzero"` // until when it asked the client to wait; zero: it did not say
 }
 
 // FinalStats is a refusal that no waiting ends; see [ReasonFinal].
@@ -380,14 +382,14 @@ func (l *Limiter) appendServerLocked(all []ServerStats, a *quota.Account, now me
 func (l *Limiter) serverStatsLocked(a *quota.Account, now meter.Instant) ServerStats {
 	s := ServerStats{Host: a.Key.Host, Account: a.Key.Account(), For: cmp.Or(a.Key.Parts, a.Example), Refused: uint64(a.Limited)}
 	if held := a.Until(); held > now {
-		s.HeldUntil = l.core.Start.Add(time.Duration(held))
+		s.HeldUntil, s.Guessed = l.core.Start.Add(time.Duration(held)), a.Guessed()
 	}
 	if since, ask, said := a.Final(); said != nil {
 		e := said.(*FinalError)
 		s.Final = &FinalStats{e.Code, e.Message, l.core.Start.Add(time.Duration(since)), l.core.Start.Add(time.Duration(ask))}
 	}
 	if last := a.LastRefusal(now); last.Status > 0 {
-		s.Last = &LastRefusal{Status: last.Status, At: l.core.Start.Add(time.Duration(last.At))}
+		s.Last = &LastRefusal{Status: int(last.Status), Verdict: Verdict(last.Verdict), At: l.core.Start.Add(time.Duration(last.At))}
 		if last.Asked > 0 {
 			s.Last.Until = s.Last.At.Add(time.Duration(last.Asked))
 		}

@@ -390,7 +390,7 @@ func TestAMemberSaysWhyItSendsNothing(t *testing.T) {
 		why   string
 		until time.Duration
 	}{
-		"a": {"a.test asks to wait", 2 * time.Minute}, "ab": {"b.test asks to wait", time.Minute}, "bd": {"b.test asks to wait", time.Minute},
+		"a": {"a.test asks to wait (too fast)", 2 * time.Minute}, "ab": {"b.test asks to wait (too fast)", time.Minute}, "bd": {"b.test asks to wait (too fast)", time.Minute},
 		"ac": {final, time.Minute}, "cd": {final, time.Minute}, "c": {final, time.Minute},
 	} {
 		t.Run(hosts, func(t *testing.T) {

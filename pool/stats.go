@@ -92,8 +92,10 @@ func (m *member) whyNot() (why string, until time.Time) {
 			says, next = s.Host+" refuses, and no waiting helps: "+s.Final.String(), s.Final.AskAt
 		case !next.After(now):
 			return why, until
-		case s.Last != nil && s.Last.Until.After(now):
-			says = s.Host + " asks to wait"
+		case s.Last != nil && !s.Guessed:
+			says = s.Host + " asks to wait (" + s.Last.Verdict.String() + ")"
+		case s.Last != nil:
+			says += " (" + s.Last.Verdict.String() + ")"
 		}
 		if held == "" || next.Before(first) {
 			held, first = says, next

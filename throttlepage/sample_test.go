@@ -189,8 +189,11 @@ func TestVerdict(t *testing.T) {
 		"waiting: 1 request waiting.  ":                                             {stats: throttle.Stats{Waiting: 1}, limits: []throttle.LimitStats{{Name: "a", Keyed: true}}, forecast: due(5*time.Second, false)},
 		"held: Limit “a” is held for 5\u00a0s.":                                     {limits: []throttle.LimitStats{{Name: "a", HeldUntil: now.Add(5 * time.Second)}}},
 		"held: h is held for 2\u00a0min.":                                           {servers: []throttle.ServerStats{{Host: "g"}, {Host: "h", HeldUntil: now.Add(2 * time.Minute)}}},
-		"held: h asks to wait for 2\u00a0min.": {
-			servers: []throttle.ServerStats{{Host: "g"}, {Host: "h", HeldUntil: now.Add(2 * time.Minute), Last: &throttle.LastRefusal{Status: 429, Until: now.Add(time.Minute)}}},
+		"held: h asks to wait for 2\u00a0min (too fast).": {
+			servers: []throttle.ServerStats{{Host: "g"}, {Host: "h", HeldUntil: now.Add(2 * time.Minute), Last: &throttle.LastRefusal{Status: 429, Verdict: throttle.VerdictTooFast, Until: now.Add(time.Minute)}}},
+		},
+		"held: h is held for 2\u00a0min (closed).": {
+			servers: []throttle.ServerStats{{Host: "h", HeldUntil: now.Add(2 * time.Minute), Guessed: true, Last: &throttle.LastRefusal{Status: 429, Verdict: throttle.VerdictClosed}}},
 		},
 		"waiting: 1 request waiting, mostly for what servers reported.": {stats: throttle.Stats{Waiting: 1}, limits: []throttle.LimitStats{{Name: "server", Kind: throttle.KindServer, Keyed: true, Waits: throttle.Waits{Sum: 1}}}},
 		"waiting: 3 requests waiting, mostly for a quota of h: 2 of 20 left, resets in 9\u00a0s.": {
@@ -214,10 +217,10 @@ func TestVerdict(t *testing.T) {
 			limits: []throttle.LimitStats{{Name: "a", Rejected: throttle.Counts[throttle.Reason]{throttle.ReasonKeys: 1}},
 				{Name: "b", Rejected: throttle.Counts[throttle.Reason]{throttle.ReasonNoTokens: 4}}},
 		},
-		"rejecting: 5 requests rejected by a quota of h: 0 of 20 left, resets in 9\u00a0s (held). h asks to wait for 9\u00a0s.": {
+		"rejecting: 5 requests rejected by a quota of h: 0 of 20 left, resets in 9\u00a0s (held). h asks to wait for 9\u00a0s (quota empty).": {
 			stats:  throttle.Stats{Rejected: throttle.Counts[throttle.Reason]{throttle.ReasonHeld: 5}},
 			limits: []throttle.LimitStats{{Name: "server", Kind: throttle.KindServer, Keyed: true, Rejected: throttle.Counts[throttle.Reason]{throttle.ReasonHeld: 5}}},
-			servers: []throttle.ServerStats{{Host: "h", HeldUntil: now.Add(9 * time.Second), Last: &throttle.LastRefusal{Status: 429, Until: now.Add(9 * time.Second)},
+			servers: []throttle.ServerStats{{Host: "h", HeldUntil: now.Add(9 * time.Second), Last: &throttle.LastRefusal{Status: 429, Verdict: throttle.VerdictQuota, Until: now.Add(9 * time.Second)},
 				Quotas: []throttle.QuotaStats{{Name: "default", Limit: 20, Left: 0, Reset: now.Add(9 * time.Second)}}}},
 		},
 		"refused: h refuses, and no waiting helps: no_credit: Pay. Once that is mended, ForgetServer ends it. 2 requests rejected.": {
@@ -249,6 +252,18 @@ func TestVerdict(t *testing.T) {
 		assert.Equal(t, strings.TrimSpace(says), v.Word+": "+v.Says)
 		assert.Equal(t, v.Level != "ok" && v.Word != "held" && v.Word != "no store", v.Count != "", "%s: %s", says, v.Count)
 	}
+}
+
+// The row of a server says why it refused last, and whether the end of its hold is a guess.
+func TestTheRowOfAServerHasItsVerdict(t *testing.T) {
+	now := time.Now()
+	s := throttle.ServerStats{Host: "h", HeldUntil: now.Add(5 * time.Second), Refused: 3, Last: &throttle.LastRefusal{Status: 429, Verdict: throttle.VerdictTooMany, At: now.Add(-2 * time.Second)}}
+	v := viewOfServer(&s, now)
+	assert.Equal(t, "5\u00a0s", v.Held)
+	assert.Equal(t, "refused 3 · last 429 2\u00a0s ago, too many at a time", v.More)
+	s.Guessed = true
+	assert.Equal(t, "5\u00a0s, guessed", viewOfServer(&s, now).Held)
+	assert.Empty(t, viewOfServer(&s, now.Add(time.Minute)).Held)
 }
 
 // due returns a forecast in which the last request that waits is sent after d.

@@ -184,11 +184,15 @@ func (l *watched) release(method string) string {
 	return "; " + method + " ends a hold of this program"
 }
 
-// serverHold returns for how long a server is held, and whether it asked for that.
+// serverHold returns for how long a server is held, whether it asked for that, and why.
 func serverHold(s *throttle.ServerStats, now time.Time) string {
 	does := "is held for "
-	if s.Last != nil && s.Last.Until.After(now) {
+	if s.Last != nil && !s.Guessed {
 		does = "asks to wait for "
 	}
-	return does + duration(s.HeldUntil.Sub(now))
+	does += duration(s.HeldUntil.Sub(now))
+	if s.Last != nil {
+		does += " (" + s.Last.Verdict.String() + ")"
+	}
+	return does
 }

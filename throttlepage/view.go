@@ -313,6 +313,9 @@ func noteOf(b throttle.BucketStats, now time.Time) (mode, ceiling string) {
 
 func viewOfServer(s *throttle.ServerStats, now time.Time) serverView {
 	v := serverView{Host: s.Host, Held: held(s.HeldUntil, now)}
+	if v.Held != "" && s.Guessed {
+		v.Held += ", guessed"
+	}
 	var more []string
 	if s.Account != "" {
 		more = append(more, s.Account)
@@ -337,7 +340,7 @@ func viewOfServer(s *throttle.ServerStats, now time.Time) serverView {
 		more = append(more, "refused "+count(s.Refused))
 	}
 	if s.Last != nil {
-		more = append(more, "last "+count(uint64(s.Last.Status))+" "+duration(now.Sub(s.Last.At))+" ago")
+		more = append(more, "last "+count(uint64(s.Last.Status))+" "+duration(now.Sub(s.Last.At))+" ago, "+s.Last.Verdict.String())
 	}
 	v.More = strings.Join(more, " · ")
 	for _, q := range s.Quotas {

@@ -336,7 +336,7 @@ func (c *controller) forgetResponses() {
 	if c.failures.Trying() {
 		c.place = place{}
 	}
-	c.failures.Moved(server.NoVerdict)
+	c.failures.Moved(server.NoStep)
 }
 
 func (c *controller) set(why Cause, r float64) {

@@ -35,7 +35,7 @@ func (c *controller) weigh(now, sent instant, o Outcome) {
 	known := f.Known(now)
 	switch v := f.Take(now, w, o == Unavailable, c.near(now)); {
 	case c.off.errors:
-	case v != server.NoVerdict:
+	case v != server.NoStep:
 		c.follow(now, v)
 	case known && !trying:
 		c.heedLoad(now, sent, w > 0)
@@ -92,8 +92,8 @@ func (c *controller) heedLoad(now, sent instant, failed bool) {
 	}
 }
 
-// follow goes to the rate to which a verdict leads.
-func (c *controller) follow(now instant, v server.Verdict) {
+// follow takes the next step of a trial.
+func (c *controller) follow(now instant, v server.Step) {
 	f, was, share := &c.failures, c.place, c.failures.Share()
 	switch {
 	case v == server.Suspected:
@@ -103,7 +103,7 @@ func (c *controller) follow(now instant, v server.Verdict) {
 		c.lower(now, share)
 		f.Try(share)
 	case c.off.verify:
-		f.Moved(server.NoVerdict)
+		f.Moved(server.NoStep)
 		f.Blame(now)
 		was = place{}
 	case v == server.TryHigher:
@@ -119,7 +119,7 @@ func (c *controller) follow(now instant, v server.Verdict) {
 	case v == server.TryStill:
 		c.lower(now, share)
 		f.Moved(v)
-	case v == server.ByChance:
+	case v == server.NotByLoad:
 		c.ceiling = was.ceiling
 		c.set(CauseNotLoad, was.rate)
 		if c.free = was.free; c.free {

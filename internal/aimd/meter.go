@@ -157,7 +157,7 @@ func (m *Meter) Agree(now instant, with *server.Failures) {
 	c.grow(now)
 	c.failures.Agree(with)
 	if c.place.rate > 0 {
-		c.follow(now, server.ByChance)
+		c.follow(now, server.NotByLoad)
 	}
 }
 

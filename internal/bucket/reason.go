@@ -51,7 +51,7 @@ func (b *Bucket) Cause(now meter.Instant) (c quota.Cause) {
 		return b.Meter.(*quota.Gate).Cause(now)
 	}
 	if held := b.HeldAlone(); b.extra != nil && b.refusal != nil && now < held && held <= meter.AddInstant(b.refusal.until, StoreErr) {
-		c.Refusal = b.refusal.LastRefusal
+		c.Refusal, c.Verdict = b.refusal.LastRefusal, b.refusal.Verdict
 	}
 	return c
 }

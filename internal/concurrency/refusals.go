@@ -140,11 +140,11 @@ func (r *refusals) tries(t ticket) bool {
 	return t.seq-r.raised < soon && float64(t.inFlight) > r.ceiling-r.step
 }
 
-// follow goes to the number to which a verdict leads.
-func (c *controller) follow(now instant, v server.Verdict) {
+// follow takes the next step of a trial.
+func (c *controller) follow(now instant, v server.Step) {
 	r := &c.refusals
 	f, n := &r.failures, c.cruise()
-	if v == server.ByChance && max(r.flew, r.flewThen) < differ*min(r.flew, r.flewThen) { // something else limits what is in flight
+	if v == server.NotByLoad && max(r.flew, r.flewThen) < differ*min(r.flew, r.flewThen) { // something else limits what is in flight
 		v = server.ByLoad
 		f.Blame(now)
 	}
@@ -159,7 +159,7 @@ func (c *controller) follow(now instant, v server.Verdict) {
 			n = r.place
 		}
 		c.cap(now, max(1, math.Floor(n/2)))
-	case v == server.ByChance:
+	case v == server.NotByLoad:
 		c.forgive()
 		return
 	default:
@@ -199,7 +199,7 @@ func (c *controller) cut(now instant, f float64, failed bool) {
 		r.wait = min(longWait, 2*r.wait)
 	}
 	c.cap(now, max(1, f-1))
-	r.failures.Moved(server.NoVerdict)
+	r.failures.Moved(server.NoStep)
 	if !failed {
 		c.change(aimd.CauseThrottled, math.Floor(min(f-1, left*f)))
 		r.cutTo = c.n
@@ -250,7 +250,7 @@ func (c *controller) pause(now instant, maybeDown bool) {
 		r.failures.Blame(now)
 	}
 	r.place = 0
-	r.failures.Moved(server.NoVerdict)
+	r.failures.Moved(server.NoStep)
 	r.cutSeq = c.seq
 	c.mode, c.pending, c.high = starting, false, level{}
 	c.change(aimd.CauseSilence, 1)

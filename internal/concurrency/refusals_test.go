@@ -212,19 +212,19 @@ func TestAServerThatIsDownIsNotTakenForNoise(t *testing.T) {
 
 // byChance returns what is known after a trial has found that such a share of refusals is by chance.
 func byChance(t *testing.T, share float64) *server.Failures {
-	f, v := new(server.Failures), server.NoVerdict
+	f, v := new(server.Failures), server.NoStep
 	f.Try(share)
 	for range 2 {
-		for i := 1; v != server.TryHigher && v != server.ByChance; i++ {
+		for i := 1; v != server.TryHigher && v != server.NotByLoad; i++ {
 			failed := math.Floor(float64(i)*share) - math.Floor(float64(i-1)*share)
 			v = f.Take(0, failed, true, true)
 		}
 		if v == server.TryHigher {
 			f.Moved(v)
-			v = server.NoVerdict
+			v = server.NoStep
 		}
 	}
-	require.Equal(t, server.ByChance, v)
+	require.Equal(t, server.NotByLoad, v)
 	return f
 }
 

@@ -100,7 +100,7 @@ func TestATrialBeginsWhereCutsHaveLoweredTheNumberToAHalf(t *testing.T) {
 		require.Equal(t, []any{x.n, 10.0, x.try}, []any{c.n, r.place, r.failures.Trying()})
 		now += second
 	}
-	r.failures.Moved(server.NoVerdict)
+	r.failures.Moved(server.NoStep)
 	r.ceiling, c.n = 20, 20
 	c.brink(now)
 	c.refusedAt(now, 20)

@@ -9,6 +9,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/quota"
+	"github.com/httpthrottle/throttle/internal/server"
 )
 
 // This file takes reports of servers in a unit, such as tokens, to the limits of that unit. Quotas of requests, and refusals that no such
@@ -19,18 +20,18 @@ const countsRequests = "requests"
 
 // A finding is what an answer shows of a refusal, before any bucket takes it.
 type finding struct {
-	refused   bool // by any limit of the server
-	charge    int  // whose limit of a unit refused it; -1: there is none
-	sure      bool // the headers name that limit; otherwise the body may name another one
-	explained bool // an empty quota explains it
-	ofPart    bool // it is of one part of the requests for which a rate is learned
-	wait      time.Duration
+	refused bool           // by any limit of the server
+	charge  int            // whose limit of a unit refused it; -1: there is none
+	sure    bool           // the headers name that limit; otherwise the body may name another one
+	verdict server.Verdict // on it
+	ofPart  bool           // it is of one part of the requests for which a rate is learned
+	wait    time.Duration
 }
 
 // findingOf finds out which limit of a unit refused a request: the first one, if no quota that is reported explains the refusal. It marks
 // in the hints what limits of units take, so that the gate does not.
 func findingOf(charges []Charge, a *Answer) finding {
-	f := finding{charge: -1, explained: a.explained, ofPart: a.ofPart, wait: a.retryAfter()}
+	f := finding{charge: -1, verdict: a.verdict, ofPart: a.ofPart, wait: a.retryAfter()}
 	h := a.Hints
 	if h == nil {
 		return f

@@ -7,6 +7,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/quota"
+	"github.com/httpthrottle/throttle/internal/server"
 )
 
 // An Answer is the outcome of a request that was granted. The zero answer has no news.
@@ -24,8 +25,8 @@ type Answer struct {
 
 	Named uint64 // after the report: the charges whose units it has named, as bits
 
-	explained bool // an empty quota explains a refusal, as far as is known where the request passed no gate
-	ofPart    bool // and a refusal is one of a part, as in finding
+	verdict server.Verdict // on it, where the request passed no gate
+	ofPart  bool           // and a refusal is one of a part, as in finding
 }
 
 // Settle has the report settle the i-th charge, too, which saves it a critical section of its own. It reports false if there is no room.

@@ -101,7 +101,7 @@ func TestAWaiterSaysWhatItWaitsForAndUntilWhen(t *testing.T) {
 		sleep(time.Second)
 		w := l.waiter(ask{Key: "a"})
 		require.True(t, l.enqueue(t.Context(), w))
-		at, since, due, ok := l.WaitsFor(w)
+		at, _, since, due, ok := l.WaitsFor(w)
 		require.True(t, ok)
 		require.Equal(t, "slow", at.Limit)
 		require.Equal(t, "a", at.Key)
@@ -114,7 +114,7 @@ func TestAWaiterSaysWhatItWaitsForAndUntilWhen(t *testing.T) {
 		sleep(time.Hour)
 		require.True(t, isGranted(w))
 		require.Equal(t, due, dueOf(l, w), "when it was granted")
-		_, _, _, ok = l.WaitsFor(w)
+		_, _, _, _, ok = l.WaitsFor(w)
 		require.False(t, ok)
 	})
 }

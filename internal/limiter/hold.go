@@ -60,12 +60,14 @@ func (l *Core) heldLocked(b *bucket.Bucket, u *User) {
 
 // heldByLocked counts and returns the holds of a bucket that a report has set.
 func (l *Core) heldByLocked(b *bucket.Bucket, c *quota.Change, u *User, now meter.Instant) (holds []held) {
+	a := b.Meter.(*quota.Gate).Account
+	v := a.LastRefusal(now).Verdict // which the response itself need not be: an error may prolong a hold
 	if c.Until > 0 {
-		holds = append(holds, held{bucket: b, by: time.Duration(c.Until - now)})
+		holds = append(holds, held{b, Hold{By: time.Duration(c.Until - now), Server: true, Guessed: c.Guessed, Verdict: v}})
 	}
 	if c.Final != nil {
-		_, ask, _ := b.Meter.(*quota.Gate).Account.Final()
-		holds = append(holds, held{bucket: b, by: time.Duration(ask - now), final: c.Final})
+		_, ask, _ := a.Final()
+		holds = append(holds, held{b, Hold{By: time.Duration(ask - now), Server: true, Guessed: true, Verdict: v, Final: c.Final}})
 	}
 	for range holds {
 		l.heldLocked(b, u)

@@ -235,7 +235,7 @@ func isGranted(w *limiter.Waiter) bool { return isDecided(w) && !w.Rejected() }
 
 // dueOf returns when w was decided, or is expected to be granted.
 func dueOf(l *driven, w *limiter.Waiter) meter.Instant {
-	_, _, due, _ := l.WaitsFor(w)
+	_, _, _, due, _ := l.WaitsFor(w)
 	return due
 }
 

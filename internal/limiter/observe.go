@@ -8,6 +8,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/server"
 )
 
 // A User makes requests: a Transport, or the Limiter itself.
@@ -58,9 +59,11 @@ type Place struct {
 
 // A Hold says that a response has held a bucket.
 type Hold struct {
-	By     time.Duration
-	Server bool  // a server asked for it; otherwise a learned limit decided
-	Final  error // what the server said with a final refusal; nil: it is none
+	By      time.Duration
+	Server  bool           // it is of what a server said; otherwise a learned limit decided
+	Guessed bool           // no server has asked for its end
+	Verdict server.Verdict // on the refusal
+	Final   error          // what the server said with a final refusal; nil: it is none
 }
 
 func placeOf(ctx context.Context, b *bucket.Bucket) Place { return Place{ctx, b.Limit.Name, b.Key} }
@@ -135,8 +138,12 @@ type retuned struct {
 // A held says that a bucket is held because of a response.
 type held struct {
 	bucket *bucket.Bucket
-	by     time.Duration
-	final  error // what the server said with a final refusal; nil: it is none
+	Hold
+}
+
+// paused returns that a learned limit has paused a bucket, because the server refuses each request.
+func paused(b *bucket.Bucket, by time.Duration) held {
+	return held{b, Hold{By: by, Guessed: true, Verdict: server.Closed}}
 }
 
 // tell reports what a response has changed.
@@ -149,6 +156,6 @@ func (u *User) tell(ctx context.Context, n *news) {
 	}
 	for i := range n.holds {
 		h := &n.holds[i]
-		u.Observer.Held(placeOf(ctx, h.bucket), Hold{By: h.by, Server: h.bucket.Limit.Gates, Final: h.final})
+		u.Observer.Held(placeOf(ctx, h.bucket), h.Hold)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/quota"
+	"github.com/httpthrottle/throttle/internal/server"
 )
 
 // Counters returns the counters of a User, or of all requests if it is nil, with the callers that wait and the buckets that are kept.
@@ -90,24 +91,26 @@ func (l *Core) RejectionOf(w *Waiter) *Rejection {
 	return w.rejection
 }
 
-// WaitsFor returns what w waits for last, as far as is known, since when, and when it will probably be granted; Never: that is not known,
-// because it depends on a response. If it reports false, w does not wait any more, and due is when it was decided, or Never if another Core was first.
-func (l *Core) WaitsFor(w *Waiter) (at Place, since, due meter.Instant, ok bool) {
+// WaitsFor returns what w waits for last, as far as is known, why the server stops it there, if it does, since when it waits, and when it will
+// probably be granted; Never: that is not known, because it depends on a response. If it reports false, w does not wait any more, and due is when it was decided, or Never if another Core was first.
+func (l *Core) WaitsFor(w *Waiter) (at Place, why server.Verdict, since, due meter.Instant, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case w.verdict != waiting:
-		return at, 0, w.at, false
+		return at, 0, 0, w.at, false
 	case w.Claim != nil && w.Claim.winner.Load() != nil:
-		return at, 0, meter.Never, false
+		return at, 0, 0, meter.Never, false
 	}
 	var binding int
-	if now := l.nowLocked(); w.Claim != nil { // other Cores may grant it sooner, so only a bound can be said
+	now := l.nowLocked()
+	if w.Claim != nil { // other Cores may grant it sooner, so only a bound can be said
 		due, binding = l.order.Plan(&w.in, now)
 	} else {
 		due, binding = l.order.Expect(&w.in, now)
 	}
-	return placeOf(context.Background(), w.bucketAt(binding)), w.arrived, due, true
+	b := w.bucketAt(binding)
+	return placeOf(context.Background(), b), b.Cause(now).Verdict, w.arrived, due, true
 }
 
 // Earliest returns when w can be granted at the earliest, or when it was decided; Never: that is not known, or another Core was first.
@@ -125,19 +128,20 @@ func (l *Core) Earliest(w *Waiter) meter.Instant {
 }
 
 // Began returns what is known of a request that has begun to wait, and not afterwards: how many others waited before it or, where their costs
-// differ, at the same bucket, and which quota of the server it waits for.
-func (l *Core) Began(w *Waiter) (ahead int, quota string) {
+// differ, at the same bucket, and why the server stops it.
+func (l *Core) Began(w *Waiter) (ahead int, why quota.Cause) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if w.verdict != waiting {
-		return 0, ""
+		return 0, why
 	}
 	b, cost := w.bucket(), w.in.Costs[w.in.Binding]
 	now := l.nowLocked()
+	ahead = b.Waiting() - 1
 	if all, _, alike := l.order.Ahead(&w.in, now); alike && cost > 0 {
-		return int(all[w.in.Binding] / cost), b.Cause(now).Quota
+		ahead = int(all[w.in.Binding] / cost)
 	}
-	return b.Waiting() - 1, b.Cause(now).Quota
+	return ahead, b.Cause(now)
 }
 
 // DelayOf returns for what and for how long a request has waited that has begun to. It reports false if it still does, or another Core has

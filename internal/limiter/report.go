@@ -33,7 +33,7 @@ func (l *Core) report(r *Request, a *Answer, n *news) {
 		l.landedLocked(r.User)
 	}
 	charges := r.Charges()
-	f := finding{charge: -1, explained: a.explained, ofPart: a.ofPart}
+	f := finding{charge: -1, verdict: a.verdict, ofPart: a.ofPart}
 	if a.Hints != nil {
 		f = findingOf(charges, a)
 	}
@@ -65,15 +65,17 @@ func (l *Core) reportGatedLocked(r *Request, gate *quota.Gate, a *Answer, f *fin
 		l.apartLocked(own, now)
 	}
 	reportsFrom(own, gate.Account.Key.Host)
-	f.explained, f.wait = rep.Kind == quota.Exhausted || rep.Kind == quota.ByChance, rep.Wait
-	f.ofPart = rep.Parts && (rep.Kind.Refused() || a.Hints != nil && a.Hints.Bare != quota.NotBare)
-	if rep.Kind == quota.ByChance {
+	f.verdict, f.ofPart, f.wait = rep.Verdict, rep.OfPart(), rep.Wait
+	if rep.Verdict == server.ByChance {
 		f.charge = -1 // no limit takes it
 	}
 	if rep.Chance != server.NoFinding {
 		found(own, rep.Chance, now)
 	}
 	l.reportChargesLocked(r, own, a, f, now, n)
+	if rep.Verdict.Teaches() && shut(own, now) {
+		rep.Learned(server.Closed)
+	}
 	if rep.Chance == server.IsTried {
 		l.trialLocked(own, now)
 	}
@@ -171,7 +173,7 @@ func (l *Core) reportChargesLocked(r *Request, charges []Charge, a *Answer, f *f
 		switch {
 		case c.Limit().Learns: // from an error, whether the request was sent or not
 			o := *a
-			if f.explained { // by a quota, which stops requests by itself
+			if f.verdict.Explained() { // by a quota, which stops requests by itself, or by chance
 				o.Outcome = aimd.Ignore
 			}
 			m := c.Bucket.Meter.(learner)
@@ -194,7 +196,7 @@ func (l *Core) reportChargesLocked(r *Request, charges []Charge, a *Answer, f *f
 		l.freeLocked(c.Bucket, now)
 		if pause > 0 {
 			l.heldLocked(c.Bucket, r.User)
-			n.holds = append(n.holds, held{bucket: c.Bucket, by: pause})
+			n.holds = append(n.holds, paused(c.Bucket, pause))
 		}
 	}
 }
@@ -248,7 +250,7 @@ func (l *Core) pausedLocked(b *bucket.Bucket, m learner, then meter.Instant, a *
 	if until := heldUntil(m); until != then {
 		held = time.Duration(until - now)
 		if a.Hints != nil && a.Hints.Status > 0 {
-			b.HeldBy(quota.LastRefusal{At: now, Asked: int64(a.Hints.Wait), Status: a.Hints.Status}, until)
+			b.HeldBy(quota.LastRefusal{At: now, Asked: int64(a.Hints.Wait), Status: int32(a.Hints.Status), Verdict: server.Closed}, until)
 		}
 		l.replanLocked(b)
 	}
@@ -256,6 +258,23 @@ func (l *Core) pausedLocked(b *bucket.Bucket, m learner, then meter.Instant, a *
 		l.markLocked(b)
 	}
 	return held
+}
+
+// shut reports whether a limit that learns has found that the server refuses each request for now.
+func shut(charges []Charge, now meter.Instant) bool {
+	for i := range charges {
+		switch m := charges[i].Bucket.Meter.(type) {
+		case *aimd.Meter:
+			if gap, _ := m.Silent(); gap > 0 {
+				return true
+			}
+		case learner:
+			if heldUntil(m) > now {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // heldUntil returns until when a learner sends nothing: a number in flight, after refusals in a row.

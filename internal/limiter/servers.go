@@ -12,6 +12,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/order"
 	"github.com/httpthrottle/throttle/internal/quota"
+	"github.com/httpthrottle/throttle/internal/server"
 )
 
 // This file is how requests pass gates, and how reports of servers reach these. A gate is the limit that a server imposes on requests of
@@ -82,9 +83,8 @@ func (l *Core) reportUngated(r *Request, key *quota.Key, a *Answer) (n news) {
 	}
 	rep.Reading = l.readLocked(a.Hints, now)
 	g, change := l.servers.ApplyUngated(key, &rep, unseen, now)
-	n.forgot, a.explained = change.Forgot, change.Kind == quota.Exhausted
-	a.ofPart = rep.Parts && change.Kind.Refused()
-	if explained := a.explained && !a.Hints.Guessed; belied && !explained && change.Kind != quota.ByChance {
+	n.forgot, a.verdict, a.ofPart = change.Forgot, change.Verdict, rep.OfPart()
+	if belied && (!a.verdict.Explained() || a.verdict == server.Exhausted && a.Hints.Guessed) {
 		l.beliedLocked(r, a, rep.Wait, now, &n)
 	}
 	if g == nil {
@@ -121,7 +121,7 @@ func (l *Core) beliedLocked(r *Request, a *Answer, wait time.Duration, now meter
 		n.noteRetune(c.Bucket, m)
 		if pause := l.pausedLocked(c.Bucket, m, before, a, now); pause > 0 {
 			l.heldLocked(c.Bucket, r.User)
-			n.holds = append(n.holds, held{bucket: c.Bucket, by: pause})
+			n.holds = append(n.holds, paused(c.Bucket, pause))
 		}
 	}
 }
@@ -265,7 +265,10 @@ func fillReport(rep *quota.Report, a *Answer, sent meter.Instant, charges []Char
 	rep.Sent, rep.Done = sent, a.Outcome == aimd.OK
 	rep.Accepted = rep.Done || a.Outcome == aimd.ClientError
 	rep.Doubtful = a.Doubts != nil && a.Hints.After == nil
-	rep.Own = ownOf(charges)
+	if rep.Own = ownOf(charges); rep.Own.Slots && rep.Own.Adaptive && a.Hints != nil && a.Hints.Limited {
+		var f finding
+		rep.Own.Number = sidesOf(charges, &f).owner(aimd.Throttled) == ofNumber
+	}
 }
 
 // readLocked reads hints, and sets how much of their quotas is left to other clients.
@@ -285,6 +288,7 @@ func ownOf(charges []Charge) (own quota.Own) {
 		}
 		noteOwn(&own, c.Bucket, c.settledCost())
 	}
+	own.Number = own.Slots && !own.Adaptive
 	return own
 }
 

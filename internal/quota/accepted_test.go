@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/server"
 )
 
 // A response that reports nothing leaves a registry as it is after Apply, where Accepted takes it; otherwise Accepted changes nothing.
@@ -70,7 +71,7 @@ func TestAcceptedIsApplyOfAResponseThatReportsNothing(t *testing.T) {
 					a.Apply(s.x, &x, now)
 				case a.Accepted(s.x, &x, now):
 					short++
-					require.Equal(t, Change{Kind: Done}, change)
+					require.Equal(t, Change{Verdict: server.Done}, change)
 				default:
 					long++
 					require.Equal(t, rep, x)

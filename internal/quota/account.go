@@ -37,6 +37,7 @@ type Account struct {
 
 	byRefusal bool // what stops requests may be due to a refusal
 	local     bool // its refusals do not concern other accounts, whatever their status
+	guessed   bool // no server has asked for the end of the last hold
 	asked     int8 // gates that asked whether a hold concerns them, and that it does
 
 	barrier
@@ -142,7 +143,7 @@ func (a *Account) Saved(now meter.Instant, name string) (c Figures, ok bool) {
 // Restore takes what Saved returned in another process.
 func (a *Account) Restore(now meter.Instant, c *Figures) {
 	q := a.quota(now, c.Name)
-	q.report(now, &Report{Sent: now, Number: a.sent, Kind: Done}, c)
+	q.report(now, &Report{Sent: now, Number: a.sent, Verdict: server.Done}, c)
 	if !c.Counted && q.empty() { // what requests cost is yet to be learned
 		q.held = min(c.Reset, meter.AddInstant(now, longestHold))
 	}
@@ -290,6 +291,6 @@ func (a *Account) Waiting() []*Gate { return a.waiting }
 // use up the quota. Their responses have come by then.
 func (a *Account) waitForUnseen(n, took int64, now meter.Instant) {
 	if n > 0 && a.Bounds(4*min(n, meter.MaxCount/4)) {
-		a.Hold(now, min(took, second))
+		a.guess(now, min(took, second))
 	}
 }

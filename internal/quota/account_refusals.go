@@ -3,6 +3,7 @@ package quota
 import (
 	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/server"
 )
 
 // This file is what refusals change of an account.
@@ -10,10 +11,22 @@ import (
 // Until returns when the last hold ends.
 func (a *Account) Until() meter.Instant { return max(a.held, a.server.held) }
 
+// Guessed reports whether no server has asked for the end of the last hold.
+func (a *Account) Guessed() bool { return a.guessed && a.held >= a.server.held }
+
 // Hold holds the account. After a day, requests ask one by one whether a longer hold has ended.
 func (a *Account) Hold(now meter.Instant, d int64) {
+	until := a.held
 	a.barrier.Hold(now, d)
+	a.guessed = a.guessed && a.held == until
 	a.asking = a.asking || d > longestHold
+}
+
+// guess holds the account for a time that no server has asked for.
+func (a *Account) guess(now meter.Instant, d int64) {
+	until := a.held
+	a.barrier.Hold(now, d)
+	a.guessed = a.guessed || a.held > until
 }
 
 // holdHost holds the account for d. Because one account may have provoked the response, it holds the server's others for a minute at
@@ -26,17 +39,18 @@ func (a *Account) holdHost(now meter.Instant, d int64) {
 	}
 }
 
-// holdFor holds the account, and the others that the refusal concerns.
-func (a *Account) holdFor(r *refusal, d int64) {
+// holdFor holds the account, and the others that the refusal concerns: those of the host, where the server may be closed to them, too, and those
+// with the same keys that it counts separately, where it says that.
+func (a *Account) holdFor(rep *Report, now meter.Instant, d int64) {
 	switch {
-	case r.host && r.kind == Refused:
-		a.holdHost(r.at, d)
-	case r.all && a.group != nil:
+	case rep.Hints.Host && rep.Verdict.Teaches():
+		a.holdHost(now, d)
+	case rep.Hints.Global && a.group != nil:
 		for _, x := range a.group.accounts {
-			x.Hold(r.at, d)
+			x.Hold(now, d)
 		}
 	default:
-		a.Hold(r.at, d)
+		a.Hold(now, d)
 	}
 }
 
@@ -60,8 +74,8 @@ func (a *Account) takeBack(now meter.Instant, h hold) {
 }
 
 // answered takes a response.
-func (a *Account) answered(sent meter.Instant, kind Kind) {
-	if !kind.accepted() {
+func (a *Account) answered(sent meter.Instant, v server.Verdict) {
+	if !v.Accepted() {
 		return
 	}
 	if sent > a.set && a.asking {
@@ -71,13 +85,10 @@ func (a *Account) answered(sent meter.Instant, kind Kind) {
 	a.backoff.Accepted(sent)
 }
 
-// suspects returns what a response means that refuses without a word about limits.
-func (a *Account) suspects(h *Hints, now meter.Instant) Kind {
+// suspects reports whether a response is a refusal that refuses without a word about limits.
+func (a *Account) suspects(h *Hints, now meter.Instant) bool {
 	a.bare.Given = a.bare.Given || h.Given
-	if a.bare.Refuses(h.Bare == Forbidden, now) {
-		return Refused
-	}
-	return Nothing
+	return a.bare.Refuses(h.Bare == Forbidden, now)
 }
 
 // refusedFinally takes a final refusal, and returns what the server said if that is news. The server may have asked for a wait, too: no
@@ -123,7 +134,7 @@ func (a *Account) doubt(now meter.Instant, rep *Report) func(now meter.Instant, 
 	if a.rate != nil {
 		learned = a.rate.Doubt(now, rep.Number, sent, 1)
 	}
-	end := a.doubts.Open(now, standing{a.barrier, a.server.barrier, a.asking, a.even, a.rate, a.first, a.shown.copied()})
+	end := a.doubts.Open(now, standing{a.barrier, a.server.barrier, a.asking, a.guessed, a.even, a.rate, a.first, a.shown.copied()})
 	return func(now meter.Instant, as aimd.Outcome) bool {
 		learned(now, as)
 		was := end(now, as != 0)
@@ -133,7 +144,7 @@ func (a *Account) doubt(now meter.Instant, rep *Report) func(now meter.Instant, 
 		if a.server.set == a.set { // no other account has held the server since
 			a.server.barrier = was.host
 		}
-		a.barrier, a.asking, a.even, a.shown = was.barrier, was.asking, was.even, was.shown
+		a.barrier, a.asking, a.guessed, a.even, a.shown = was.barrier, was.asking, was.guessed, was.even, was.shown
 		if was.rate == nil || a.rate != nil { // else it has been forgotten since
 			a.first = was.first
 		}
@@ -142,7 +153,7 @@ func (a *Account) doubt(now meter.Instant, rep *Report) func(now meter.Instant, 
 		}
 		if as == aimd.ClientError {
 			a.bare.Accepted()
-			a.answered(sent, Declined)
+			a.answered(sent, server.Declined)
 		}
 		return true
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/server"
 )
 
 // tagged are traits for tests: the model, the length of the path, and its segments.
@@ -426,7 +427,7 @@ func TestAnAccountDecidesAboutItsPart(t *testing.T) {
 		}
 		rep := Report{Reading: refusing(10 * time.Second).Read(second), Sent: second, Own: Own{Adaptive: true}}
 		r.Apply(g, &rep, second)
-		require.Equal(t, Refused, rep.Kind)
+		require.Equal(t, server.TooFast, rep.Verdict)
 		require.Equal(t, parts, rep.Parts)
 		require.Equal(t, !parts, rep.Own.Adaptive)
 		requireHeld(t, second, 10*time.Second, g.Account.Held())

@@ -8,6 +8,7 @@ import (
 
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/record"
+	"github.com/httpthrottle/throttle/internal/server"
 )
 
 // refusal returns hints of a refusal that wants to be left alone for d.
@@ -135,8 +136,8 @@ func TestAChangeIsOnlyWhereRequestsWait(t *testing.T) {
 		c := r.Apply(g, &Report{Reading: empty, Accepted: true}, 0)
 		require.Equal(t, map[bool]Scope{true: OfAccount}[waiting], c.Late, "the quota stops them from now on")
 		require.Zero(t, c.Until, "it is no hold")
-		require.Equal(t, Change{Kind: Declined}, r.Apply(g, &Report{Reading: empty, Accepted: true}, 0), "nothing is new")
-		require.Equal(t, Change{Kind: Nothing}, r.Apply(g, &Report{}, 0), "no response came")
+		require.Equal(t, Change{Verdict: server.Declined}, r.Apply(g, &Report{Reading: empty, Accepted: true}, 0), "nothing is new")
+		require.Equal(t, Change{Verdict: server.Nothing}, r.Apply(g, &Report{}, 0), "no response came")
 	}
 }
 

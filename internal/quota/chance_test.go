@@ -27,11 +27,11 @@ func TestARefusalByChanceHoldsOnlyForTheWaitThatItAsksFor(t *testing.T) {
 	a, g, _ := newFamilies()
 	_, now := refusedEach(g, Own{}, 0, 10, 4)
 	rep, now := refusedEach(g, Own{}, now, 5, 11)
-	require.Equal(t, Refused, rep.Kind)
+	require.Equal(t, server.TooFast, rep.Verdict)
 	held := a.Held()
 	rep, now = refusedEach(g, Own{}, now, 5, 1)
 	require.Equal(t, server.IsTried, rep.Chance)
-	assert.Equal(t, Refused, rep.Kind, "it is not known yet")
+	assert.Equal(t, server.TooFast, rep.Verdict, "it is not known yet")
 	require.Equal(t, held, a.Held(), "nothing holds the trial")
 	sends(t, g, now, server.Together)
 	require.Equal(t, a.rate == nil, g.Payable(now+1, 1), "one by one again, if a rate is known")
@@ -42,20 +42,20 @@ func TestARefusalByChanceHoldsOnlyForTheWaitThatItAsksFor(t *testing.T) {
 		require.Less(t, trials, 5)
 		rep, now = refusedEach(g, Own{}, now, 5, 1)
 	}
-	require.Equal(t, ByChance, rep.Kind)
+	require.Equal(t, server.ByChance, rep.Verdict)
 	if a.rate != nil {
 		ceiling, _, _ := a.rate.Bounds(now)
 		assert.Zero(t, ceiling, "what refusals have taught is wrong")
 	}
 	now = max(now, a.Until())
 	rep, now = refusedEach(g, Own{}, now, 10, 2)
-	require.Equal(t, ByChance, rep.Kind)
+	require.Equal(t, server.ByChance, rep.Verdict)
 	assert.LessOrEqual(t, a.Until(), now, "it holds nothing")
 
 	rep = &Report{Sent: now, Number: g.Take(now, now, 1, true)}
 	rep.Hints = &Hints{Limited: true, Wait: 10 * time.Second}
 	g.apply(rep, now)
-	require.Equal(t, ByChance, rep.Kind)
+	require.Equal(t, server.ByChance, rep.Verdict)
 	requireHeld(t, now, 10*time.Second, a.Held())
 }
 
@@ -66,7 +66,7 @@ func TestALearnedRateIsTestedByATrial(t *testing.T) {
 	_, now := refusedEach(g, own, 0, 10, 4)
 	rep, now := refusedEach(g, own, now, 5, 12)
 	require.Equal(t, server.IsTried, rep.Chance)
-	assert.Equal(t, Refused, rep.Kind, "it is not known yet")
+	assert.Equal(t, server.TooFast, rep.Verdict, "it is not known yet")
 	all := make([]*Report, server.Together)
 	for i := range all {
 		all[i] = &Report{Sent: now, Number: g.Take(now, now, 1, true), Own: own}
@@ -76,7 +76,7 @@ func TestALearnedRateIsTestedByATrial(t *testing.T) {
 		now += second / 100
 		rep.Hints = &Hints{Limited: true}
 		g.apply(rep, now)
-		assert.Equal(t, Refused, rep.Kind)
+		assert.Equal(t, server.TooFast, rep.Verdict)
 		if found == server.NoFinding {
 			found = rep.Chance
 		}
@@ -117,5 +117,5 @@ func TestALimitThatAsksForWaitsIsFoundAfterRefusalsByChance(t *testing.T) {
 		rep.Hints = &Hints{Limited: true, Wait: time.Second}
 		g.apply(rep, now)
 	}
-	assert.Equal(t, Refused, rep.Kind)
+	assert.Equal(t, server.TooFast, rep.Verdict)
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/record"
+	"github.com/httpthrottle/throttle/internal/server"
 )
 
 // A Scope says whose requests a change concerns.
@@ -17,15 +18,16 @@ const (
 
 // A Change is what a report has changed, besides what the gates of the account can pay, and when.
 type Change struct {
-	Late   Scope                                                  // whose waiting requests may be too late now
-	Kind   Kind                                                   // what the response means
-	Lifted bool                                                   // a hold was taken back
-	Opened bool                                                   // the hold of the host was taken back, for its other accounts
-	Until  meter.Instant                                          // the end of a new hold; 0: there is none
-	Final  error                                                  // what the server said with a final refusal, if that is news; Until is when the next request asks
-	Doubt  func(now meter.Instant, as aimd.Outcome) (undone bool) // to be called once the body has been read, with what it shows, 0 if the refusal stands; nil: it is certain
-	Forgot string                                                 // the name of an account that was forgotten for lack of room, although it stopped requests
-	Moved  Moved                                                  // by a response to a request that passed no gate; of others, Judge returns it
+	Late    Scope                                                  // whose waiting requests may be too late now
+	Verdict server.Verdict                                         // what the response means
+	Lifted  bool                                                   // a hold was taken back
+	Opened  bool                                                   // the hold of the host was taken back, for its other accounts
+	Until   meter.Instant                                          // the end of a new hold; 0: there is none
+	Guessed bool                                                   // no server has asked for that end
+	Final   error                                                  // what the server said with a final refusal, if that is news; Until is when the next request asks
+	Doubt   func(now meter.Instant, as aimd.Outcome) (undone bool) // to be called once the body has been read, with what it shows, 0 if the refusal stands; nil: it is certain
+	Forgot  string                                                 // the name of an account that was forgotten for lack of room, although it stopped requests
+	Moved   Moved                                                  // by a response to a request that passed no gate; of others, Judge returns it
 }
 
 // A Moved is what a response has shown to belong elsewhere.

@@ -41,8 +41,8 @@
 //
 // # What a response does
 //
-// [Hints] are what the response reports, and a [Reading] is what that comes to now. [Gate.Judge] decides the [Kind] of the response, once:
-// everything after that, here and in the limits that learn, reads the Kind. Then the quotas take what is reported of them, and a refusal
+// [Hints] are what the response reports, and a [Reading] is what that comes to now. [Gate.Judge] decides the [server.Verdict] on the response, once:
+// everything after that, here and in the limits that learn, reads it. Where only a learner can know more, it says so before the refusal is kept. Then the quotas take what is reported of them, and a refusal
 // changes its account. Some hold the whole host: then one request to another account asks whether that is so.
 //
 // # Who reads what

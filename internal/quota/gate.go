@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -203,7 +204,7 @@ func (g *Gate) landed() {
 
 // Judge decides what a response means. It does nothing if that was decided before.
 func (g *Gate) Judge(rep *Report, now meter.Instant) {
-	if rep.Kind != Unjudged {
+	if rep.Verdict != server.NoVerdict {
 		return
 	}
 	a, h := g.Account, rep.Hints
@@ -211,7 +212,7 @@ func (g *Gate) Judge(rep *Report, now meter.Instant) {
 		h = new(Hints)
 	}
 	if rep.Own.Adaptive && a.isPart() {
-		rep.Own.Adaptive, rep.Own.Slots, rep.Parts = false, false, true
+		rep.Own.Adaptive, rep.Own.Slots, rep.Own.Number, rep.Parts = false, false, false, true
 	}
 	if h.After == nil {
 		a.cover(&rep.Own)
@@ -222,23 +223,25 @@ func (g *Gate) Judge(rep *Report, now meter.Instant) {
 	rep.Wait = g.wait(&rep.Reading, now)
 	switch {
 	case h.Final != nil && !rep.Done:
-		rep.Kind = Final
+		rep.Verdict = server.Final
 	case h.Explained, rep.lacks:
-		rep.Kind, rep.Wait = Exhausted, 0
+		rep.Verdict, rep.Wait = server.Exhausted, 0
 	case g.explains(&rep.Reading):
-		rep.Kind = Exhausted
+		rep.Verdict = server.Exhausted
 	case h.Limited:
-		rep.Kind = Refused
+		rep.Verdict = rep.tooMuch()
 	case h.Bare != NotBare && !rep.Own.Learns(): // a limit that learns has its own rules for that
-		rep.Kind = a.suspects(h, now)
+		if rep.Verdict = server.Nothing; a.suspects(h, now) {
+			rep.Verdict = rep.tooMuch()
+		}
 	case rep.Done:
-		rep.Kind = Done
+		rep.Verdict = server.Done
 	case rep.Accepted:
-		rep.Kind = Declined
+		rep.Verdict = server.Declined
 	default:
-		rep.Kind = Nothing
+		rep.Verdict = server.Nothing
 	}
-	if h.Bare == NotBare && h.After == nil && rep.Kind.accepted() {
+	if h.Bare == NotBare && h.After == nil && rep.Verdict.Accepted() {
 		a.bare.Accepted()
 	}
 	g.tests(rep, h, now)
@@ -248,7 +251,7 @@ func (g *Gate) Judge(rep *Report, now meter.Instant) {
 // asks the client to wait begins no trial, because nothing can be sent at once then.
 func (g *Gate) tests(rep *Report, h *Hints, now meter.Instant) {
 	a := g.Account
-	if rep.Kind != Refused && (rep.Kind != Exhausted || !h.Guessed) {
+	if !rep.Verdict.Teaches() && (rep.Verdict != server.Exhausted || !h.Guessed) {
 		return
 	}
 	if l := learnerOf(rep); h.After == nil && (!rep.Own.Adaptive || h.Wait == 0 || a.byChance()) {
@@ -258,7 +261,7 @@ func (g *Gate) tests(rep *Report, h *Hints, now meter.Instant) {
 		}
 	}
 	if a.byChance() {
-		rep.Kind, rep.Wait = ByChance, g.wait(&rep.Reading, now)
+		rep.Verdict, rep.Wait = server.ByChance, g.wait(&rep.Reading, now)
 	}
 }
 
@@ -343,16 +346,15 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 	if h == nil {
 		h = new(Hints)
 	}
-	h.kind = rep.Kind
-	c.Kind = rep.Kind
+	h.verdict = rep.Verdict
 	a.used = now
-	if rep.Kind.Refused() {
+	if rep.Verdict.Refused() {
 		a.byRefusal, g.joined = true, true
-		if h.After == nil || !h.After.kind.Refused() {
+		if h.After == nil || !h.After.verdict.Refused() {
 			a.Limited++
 		}
 		if h.Status > 0 {
-			a.last = LastRefusal{now, int64(h.Wait), h.Status}
+			a.last = LastRefusal{now, int64(h.Wait), int32(h.Status), rep.Verdict}
 		}
 	}
 	waiting := len(a.waiting) > 0 // if not, there is nothing to plan again
@@ -379,35 +381,38 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 		a.adopt(now)
 	}
 	switch {
-	case rep.Doubtful && (rep.Kind.Refused() || h.Bare != NotBare):
+	case rep.Doubtful && (rep.Verdict.Refused() || h.Bare != NotBare):
 		c.Doubt = a.doubt(now, rep)
-	case rep.Kind.Refused() && rep.Kind != Final:
+	case rep.Verdict.Refused() && rep.Verdict != server.Final:
 		if a.doubts.Stand(); a.rate != nil {
 			a.rate.Stand()
 		}
 	}
 	held := a.Held()
-	switch rep.Kind {
-	case Done:
+	switch rep.Verdict {
+	case server.Done:
 		if a.final != nil {
 			a.setFinal(a.final.accepted(rep.Sent))
 		}
-	case Final:
+	case server.Final:
 		c.Final = a.refusedFinally(rep, now)
-	case Refused, Exhausted, ByChance:
+	case server.TooFast, server.TooMany, server.Closed, server.Exhausted, server.ByChance:
 		c.Lifted = g.refuse(rep, now)
 	}
 	a.learn(g, rep, now)
+	if c.Verdict = rep.Verdict; c.Verdict.Refused() {
+		a.last.Verdict = c.Verdict
+	}
 	h.held = hold{held, a.Held()}
 	if a.Until() > until {
-		c.Until = a.Until()
+		c.Until, c.Guessed = a.Until(), a.Guessed()
 	}
 	switch {
 	case c.Until > 0 && h.Host, (c.Until > 0 && h.Global || c.Final != nil) && a.group != nil && len(a.group.accounts) > 1:
 		c.Late = OfHost
-	case c.Until > 0, open && !g.Payable(now, 1), rep.Kind == Final:
+	case c.Until > 0, open && !g.Payable(now, 1), rep.Verdict == server.Final:
 		c.Late = OfAccount
-	case !rep.Kind.Refused() && a.final.askedBy(asker{a, rep.Number}): // those that waited for its response are too late
+	case !rep.Verdict.Refused() && a.final.askedBy(asker{a, rep.Number}): // those that waited for its response are too late
 		c.Late = OfAccount
 	}
 	return c
@@ -418,12 +423,12 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 func (g *Gate) answered(rep *Report, now meter.Instant) (opened bool) {
 	a := g.Account
 	a.heard = now
-	a.answered(rep.Sent, rep.Kind)
+	a.answered(rep.Sent, rep.Verdict)
 	g.landed()
-	if !rep.Kind.Refused() && !rep.Kind.accepted() {
+	if !rep.Verdict.Refused() && !rep.Verdict.Accepted() {
 		return false
 	}
-	opened = rep.Kind.accepted() && a.server.accepted(a, now, rep.Sent)
+	opened = rep.Verdict.Accepted() && a.server.accepted(a, now, rep.Sent)
 	for _, q := range g.quotas {
 		if !rep.names(q.name) {
 			q.missed(now, rep)
@@ -436,20 +441,20 @@ func (g *Gate) answered(rep *Report, now meter.Instant) (opened bool) {
 func (g *Gate) refuse(rep *Report, now meter.Instant) (lifted bool) {
 	a, h := g.Account, rep.Hints
 	a.lately.Add(rep.Sent, 0, a.spacing()) // a rest before it is none after which nothing was accepted
-	r := refusal{at: now, wait: int64(rep.Wait), kind: rep.Kind, host: h.Host, all: h.Global}
+	wait := int64(rep.Wait)
 	if !rep.empty { // an empty quota says itself until when
-		r.wait = a.backoff.Asked(r.wait)
+		wait = a.backoff.Asked(wait)
 	}
 	switch {
 	case h.Explained, rep.lacks:
-	case r.kind == Exhausted && rep.named && r.wait > 0 && !h.Global:
-		a.holdQuotas(rep.figures, now+min(r.wait, longestHold))
+	case rep.Verdict == server.Exhausted && rep.named && wait > 0 && !h.Global:
+		a.holdQuotas(rep.figures, now+min(wait, longestHold))
 		if h.After != nil {
 			a.takeBack(now, h.After.held)
 			return true
 		}
-	case r.wait > 0:
-		a.holdFor(&r, r.wait)
+	case wait > 0:
+		a.holdFor(rep, now, wait)
 	}
 	return false
 }
@@ -495,11 +500,13 @@ func (g *Gate) Cause(now meter.Instant) (c Cause) {
 	held, q := max(now, a.Until()), g.scarcest()
 	for _, q := range g.quotas {
 		if until := q.heldUntil(now); until > held {
-			held, c.Quota, c.Left, c.Limit = until, q.name, q.shown(now), q.limit
+			held = until
+			c.by(q, now)
 		}
 	}
 	if until, _ := g.unitsReady(now, 1); until > held && q != nil {
-		held, c.Quota, c.Left, c.Limit = until, q.name, q.shown(now), q.limit
+		held = until
+		c.by(q, now)
 	}
 	if a.Until() <= now {
 		c.Rate, c.Why = a.Pace(now)
@@ -507,7 +514,18 @@ func (g *Gate) Cause(now meter.Instant) (c Cause) {
 	if c.Rate > 0 || a.server.held > now || a.byRefusal && held > now {
 		c.Refusal = a.LastRefusal(now)
 	}
+	if c.Verdict = cmp.Or(c.Verdict, c.Refusal.Verdict); a.final != nil {
+		c.Verdict = server.Final
+	}
 	return c
+}
+
+// by takes that nothing of a quota may be sent for longer than all else.
+func (c *Cause) by(q *quota, now meter.Instant) {
+	c.Quota, c.Left, c.Limit, c.Verdict = q.name, q.shown(now), q.limit, server.NoVerdict
+	if q.empty() {
+		c.Verdict = server.Exhausted
+	}
 }
 
 // HeldUntil returns when the last hold ends.

@@ -3,6 +3,8 @@ package quota
 import (
 	"strings"
 	"time"
+
+	"github.com/httpthrottle/throttle/internal/server"
 )
 
 // Hints are what a server reported about its limits in one response.
@@ -21,9 +23,9 @@ type Hints struct {
 	Explained  bool          // a limit of the client, in the unit of the server, takes the refusal
 	Guessed    bool          // as a guess, because nothing says which limit refused the request
 	Quotas     []QuotaHint
-	After      *Hints // those of the headers of the same response, if these are of its body
-	kind       Kind   // as which they were applied
-	held       hold   // what they changed of the account's hold
+	After      *Hints         // those of the headers of the same response, if these are of its body
+	verdict    server.Verdict // as which they were applied
+	held       hold           // what they changed of the account's hold
 }
 
 // A QuotaHint is what a server reported about one of its quotas.

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/server"
 )
 
 func TestHintsAreReadAsOfNow(t *testing.T) {
@@ -154,7 +155,7 @@ func TestAResetOfAQuotaThatIsFarFromEmptyIsNoWait(t *testing.T) {
 			}
 			require.Less(t, g.Account.Until(), at+2*second)
 			if c.left > 3 {
-				assert.Equal(t, Refused, rep.Kind)
+				assert.Equal(t, server.TooFast, rep.Verdict)
 				assert.Zero(t, g.Account.LastRefusal(at+milli).Asked)
 				assert.Greater(t, g.Account.Until(), at+milli, "as after a bare refusal")
 			}

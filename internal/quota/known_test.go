@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/server"
 )
 
 func TestARefusalThatNamesAQuotaHoldsIt(t *testing.T) {
@@ -82,7 +83,7 @@ func TestABareResponseIsARefusalIfAQuotaIsEmpty(t *testing.T) {
 		n := g.Take(2*second, 2*second, 1, false)
 		c := g.apply(&Report{Reading: h.Read(2 * second), Sent: 2 * second, Number: n, Own: Own{Adaptive: true}}, 2*second)
 		require.Equal(t, limited, a.Limited)
-		require.Equal(t, limited > 0, c.Kind == Exhausted)
+		require.Equal(t, limited > 0, c.Verdict == server.Exhausted)
 	}
 }
 

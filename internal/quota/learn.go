@@ -43,12 +43,13 @@ type first struct {
 // If the client has limits of its own, that happens only once they are known to be too high.
 func (a *Account) learn(g *Gate, rep *Report, now meter.Instant) {
 	o, after := rep.outcome(), rep.Hints != nil && rep.Hints.After != nil
-	if after && (o != aimd.Throttled || rep.Hints.After.kind.Refused()) { // the headers have shown it
+	if after && (o != aimd.Throttled || rep.Hints.After.verdict.Refused()) { // the headers have shown it
 		return
 	}
 	wait := a.backoff.Asked(int64(rep.Wait))
 	if o == aimd.Throttled && a.own.trusted() {
 		if wrong := a.even.refused(rep.Sent, now, a.Until(), a.backoff.Last()); a.rate == nil && !wrong {
+			rep.Learned(server.TooMany)
 			return
 		}
 	}
@@ -57,7 +58,7 @@ func (a *Account) learn(g *Gate, rep *Report, now meter.Instant) {
 			a.first = first{known: true, sent: rep.Sent, wait: wait, bare: rep.Hints.Bare == Unavailable, lone: o == aimd.Throttled}
 			if wait == 0 && o == aimd.Throttled {
 				a.first.held = a.few(now)
-				a.Hold(now, a.first.held)
+				a.guess(now, a.first.held)
 			}
 		} else if o == aimd.Throttled {
 			a.first.lone = false
@@ -66,7 +67,7 @@ func (a *Account) learn(g *Gate, rep *Report, now meter.Instant) {
 		return
 	}
 	m := a.rate
-	if h := rep.Hints; h != nil && h.Bare == Unavailable && rep.Kind != Declined && !rep.Own.Adaptive && !rep.Own.Slots {
+	if h := rep.Hints; h != nil && h.Bare == Unavailable && rep.Verdict != server.Declined && !rep.Own.Adaptive && !rep.Own.Slots {
 		o = aimd.Unavailable
 	}
 	switch rep.Chance {
@@ -84,8 +85,10 @@ func (a *Account) learn(g *Gate, rep *Report, now meter.Instant) {
 	if rep.Chance == server.IsTried {
 		m.Trial(now)
 	}
-	if _, until := m.Silent(); until > a.held {
-		a.held, a.set = until, now
+	if gap, until := m.Silent(); gap > 0 {
+		if rep.Learned(server.Closed); until > a.held {
+			a.held, a.set, a.guessed = until, now, true
+		}
 	}
 	if o == aimd.OK {
 		m.Room(now, g.Room(now))
@@ -95,7 +98,7 @@ func (a *Account) learn(g *Gate, rep *Report, now meter.Instant) {
 // endless reports whether a refusal is due to a quota of which nothing is left, and it is not known until when. Then one request at a time asks.
 // Once something is left, all that wait would be sent at that instant, if no rate bounded them.
 func (a *Account) endless(rep *Report) bool {
-	return rep.Kind == Exhausted && rep.Wait == 0 && rep.Hints.Wait == 0 && !rep.Own.Covered() && slices.ContainsFunc(rep.figures, func(c Figures) bool {
+	return rep.Verdict == server.Exhausted && rep.Wait == 0 && rep.Hints.Wait == 0 && !rep.Own.Covered() && slices.ContainsFunc(rep.figures, func(c Figures) bool {
 		return c.Refused && c.Reset == meter.Never && a.knows(c.Name)
 	})
 }
@@ -119,11 +122,11 @@ func (a *Account) start() (s aimd.Start) {
 // outcome returns what a response says of the rate that is learned.
 func (r *Report) outcome() aimd.Outcome {
 	switch {
-	case r.Kind == Done:
+	case r.Verdict == server.Done:
 		return aimd.OK
-	case r.Kind == Declined:
+	case r.Verdict == server.Declined:
 		return aimd.ClientError
-	case r.Kind != Refused, r.Own.Adaptive, r.Own.Slots && r.Wait == 0: // a limit that learns decides
+	case !r.Verdict.Teaches(), r.Own.Adaptive, r.Own.Slots && r.Wait == 0: // a limit that learns decides
 		return aimd.Ignore
 	}
 	return aimd.Throttled

@@ -8,6 +8,7 @@ import (
 
 	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/server"
 )
 
 // requireBackoff demands that a hold of d begins at now.
@@ -244,15 +245,15 @@ func TestNothingIsLearnedWhereSomethingElseDecides(t *testing.T) {
 	for name, rep := range map[string]Report{
 		"adaptive":      {Own: Own{Adaptive: true}},
 		"in flight":     {Own: Own{Slots: true}},
-		"explained":     {Kind: Exhausted},
-		"by chance":     {Kind: ByChance},
-		"final":         {Kind: Final},
-		"no response":   {Kind: Nothing},
-		"not a refusal": {Kind: Declined},
+		"explained":     {Verdict: server.Exhausted},
+		"by chance":     {Verdict: server.ByChance},
+		"final":         {Verdict: server.Final},
+		"no response":   {Verdict: server.Nothing},
+		"not a refusal": {Verdict: server.Declined},
 	} {
 		a, g, _ := newFamilies()
-		if rep.Kind == Unjudged {
-			rep.Kind = Refused
+		if rep.Verdict == server.NoVerdict {
+			rep.Verdict = server.TooFast
 		}
 		rep.Hints = new(Hints)
 		a.learn(g, &rep, second)

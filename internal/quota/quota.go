@@ -116,7 +116,7 @@ func (q *quota) empty() bool { return q.left <= q.withheld() }
 
 // report takes what the response to a request reports.
 func (q *quota) report(now meter.Instant, rep *Report, c *Figures) {
-	sent, n, refused := rep.Sent, q.before(rep.Number), rep.Kind.Refused()
+	sent, n, refused := rep.Sent, q.before(rep.Number), rep.Verdict.Refused()
 	left := q.describe(c)
 	q.served = q.served || !refused
 	switch {
@@ -312,7 +312,7 @@ func (q *quota) refused(now, sent meter.Instant) {
 
 // missed takes a response that does not name the quota.
 func (q *quota) missed(now meter.Instant, rep *Report) {
-	sent, refused := rep.Sent, rep.Kind.Refused()
+	sent, refused := rep.Sent, rep.Verdict.Refused()
 	switch {
 	case !q.counted || q.left == meter.MaxCount || refused && !q.empty():
 	case refused:

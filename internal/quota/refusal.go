@@ -3,31 +3,25 @@ package quota
 import (
 	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/meter"
+	"github.com/httpthrottle/throttle/internal/server"
 )
-
-// A refusal is one of a request because of a limit, which waiting ends.
-type refusal struct {
-	at   meter.Instant // when it came
-	wait int64         // for which it asks; 0: it does not say
-	kind Kind          // Refused, Exhausted or ByChance
-	host bool          // it may concern the other accounts of the server, too
-	all  bool          // it says that it concerns all requests with the same keys, also those that are counted separately
-}
 
 // A LastRefusal is the last refusal of an account because of a limit, for people.
 type LastRefusal struct {
-	At     meter.Instant
-	Asked  int64 // the wait that it asked for; 0: it did not say
-	Status int   // of the response; 0: there was no refusal
+	At      meter.Instant
+	Asked   int64          // the wait that it asked for; 0: it did not say
+	Status  int32          // of the response; 0: there was no refusal
+	Verdict server.Verdict // on it
 }
 
 // A Cause is why requests wait at a gate, for people.
 type Cause struct {
-	Refusal     LastRefusal // with Status 0 if no refusal is the reason
-	Rate        float64     // that is learned after it; 0: none is
-	Why         Why         // at that rate
-	Quota       string      // of which nothing may be sent for longer than all else; "": none is
-	Left, Limit int64       // of that quota, as in State
+	Verdict     server.Verdict // of the server; 0: it has refused nothing because of which they wait, and no quota is empty
+	Refusal     LastRefusal    // with Status 0 if no refusal is the reason
+	Rate        float64        // that is learned after it; 0: none is
+	Why         Why            // at that rate
+	Quota       string         // of which nothing may be sent for longer than all else; "": none is
+	Left, Limit int64          // of that quota, as in State
 }
 
 // A Why is the reason for a rate after a refusal.
@@ -58,6 +52,7 @@ type standing struct {
 	barrier barrier
 	host    barrier // of the server
 	asking  bool
+	guessed bool
 	even    evenly
 	rate    *aimd.Meter
 	first   first

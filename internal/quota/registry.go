@@ -11,6 +11,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/keep"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/record"
+	"github.com/httpthrottle/throttle/internal/server"
 )
 
 const (
@@ -237,7 +238,7 @@ func (r *Registry) Accepted(g *Gate, rep *Report, now meter.Instant) (ok bool) {
 	if len(a.waiting) > 0 || a.byRefusal || a.first.known || g.isWeighed() || a.final != nil || a.held > rep.Sent || a.server.held > rep.Sent || rep.Own.Learns() || r.size > maxTotal {
 		return false
 	}
-	rep.Kind = Done
+	rep.Verdict = server.Done
 	a.cover(&rep.Own)
 	a.bare.Accepted()
 	a.used = now
@@ -282,7 +283,7 @@ func (r *Registry) ApplyUngated(key *Key, rep *Report, unseen Unseen, now meter.
 // response shows.
 func (r *Registry) Judge(g *Gate, rep *Report, now meter.Instant) (m Moved) {
 	rep.wall = r.Wall
-	if rep.Kind == Unjudged && (rep.Hints == nil || rep.Hints.After == nil) {
+	if rep.Verdict == server.NoVerdict && (rep.Hints == nil || rep.Hints.After == nil) {
 		m = r.sort(g, rep, now)
 	}
 	g.Judge(rep, now)

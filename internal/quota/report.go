@@ -18,40 +18,44 @@ type Report struct {
 	Own      Own
 	Traits   Traits // as in Key
 
-	Kind   Kind           // as [Gate.Judge] has decided
-	Chance server.Finding // whether refusals are by chance, if it shows that
-	Parts  bool           // the server counts some of the requests separately for which a limit learns one rate, so the account decides about a refusal
-	wall   *meter.Wall    // the client's; nil: it is not known
-	lacks  bool           // too little of a unit explains the refusal
-	Wait   time.Duration  // for which the refusal asks, beyond what an empty quota asks for by itself; 0: it does not say
+	Verdict server.Verdict // as [Gate.Judge] has decided
+	Chance  server.Finding // whether refusals are by chance, if it shows that
+	Parts   bool           // the server counts some of the requests separately for which a limit learns one rate, so the account decides about a refusal
+	wall    *meter.Wall    // the client's; nil: it is not known
+	lacks   bool           // too little of a unit explains the refusal
+	Wait    time.Duration  // for which the refusal asks, beyond what an empty quota asks for by itself; 0: it does not say
 }
 
-// A Kind is what a response means for an account. It is decided once, by [Gate.Judge], before the response changes anything.
-type Kind uint8
+// tooMuch returns the verdict on a refusal that nothing explains which the server has reported.
+func (r *Report) tooMuch() server.Verdict {
+	switch {
+	case r.Wait == 0 && r.Own.Number:
+		return server.TooMany
+	case r.Wait > 0 && r.Hints.Host:
+		return server.Closed
+	}
+	return server.TooFast
+}
 
-const (
-	Unjudged  Kind = iota
-	Nothing        // there is no response, or it shows nothing of limits, as far as is known
-	Declined       // the server could not do what was asked, for a reason that has nothing to do with limits
-	Done           // the server did what was asked
-	Refused        // because of a limit
-	Exhausted      // because of a quota that is known to be empty, or that the refusal names: it stops requests by itself
-	ByChance       // whatever the rate of requests is: only a wait that it asks for counts
-	Final          // because of a limit, and no waiting ends that
-)
+// Learned takes what a learner has found of a refusal that [Gate.Judge] could not know.
+func (r *Report) Learned(v server.Verdict) {
+	if r.Verdict.Teaches() {
+		r.Verdict = max(r.Verdict, v)
+	}
+}
 
-// accepted reports whether no limit stopped the request.
-func (k Kind) accepted() bool { return k == Declined || k == Done }
-
-// Refused reports whether a limit stopped the request.
-func (k Kind) Refused() bool { return k >= Refused }
+// OfPart reports whether no rate of all requests follows from the response, because the server counts its request separately.
+func (r *Report) OfPart() bool {
+	return r.Parts && (r.Verdict.Refused() || r.Hints != nil && r.Hints.Bare != NotBare)
+}
 
 // Own says what limits requests besides the server.
 type Own struct {
 	Rate     float64 // the lowest rate of the client's own limits, in such requests per second; 0: none has a rate
 	Fastest  float64 // the highest
 	Adaptive bool    // a limit learns its rate, and decides about a refusal of the request itself
-	Slots    bool    // a limit learns how many requests may be in flight: a refusal without a wait says that these were too many
+	Slots    bool    // a limit learns how many requests may be in flight
+	Number   bool    // and a refusal without a wait says that these were too many
 }
 
 // Learns reports whether a limit learns from refusals.

@@ -115,7 +115,7 @@ func (g *Gate) spend(rep *Report, now meter.Instant) {
 		return
 	}
 	n := rep.Number - u.first
-	u.Report(n, now, figures, rep.Kind.Refused())
+	u.Report(n, now, figures, rep.Verdict.Refused())
 	switch {
 	case h != nil && h.After != nil: // it has ended
 	case rep.lacks:
@@ -125,7 +125,7 @@ func (g *Gate) spend(rep *Report, now meter.Instant) {
 		}
 		u.refused = true
 		u.Refused(n, now, wait, false)
-	case rep.Kind.Refused():
+	case rep.Verdict.Refused():
 		u.GiveBack(n, now, 1)
 	default:
 		u.End(n, now)

@@ -9,7 +9,7 @@ import (
 // Failures test the belief that load causes the failures of requests, where load is a rate or a number in flight. If it does, fewer fail
 // at a lower one. The share that led to a trial proves nothing: it was large by chance, or there would be no trial. So a trial compares
 // two shares that it has measured itself: which fails at a lower load, with which fails at the higher one again, or at a still lower one
-// where that is too much. Its verdict is believed until a larger share fails.
+// where that is too much. What it finds is believed until a larger share fails.
 type Failures struct {
 	Excess
 	n, weight float32       // responses since the load changed, and failures among them; those before the last 64 count less, except in a trial
@@ -17,22 +17,22 @@ type Failures struct {
 	most      float32       // usual is no more than that, as the last trial has shown; 0: there was none, or load causes all
 	other     float32       // in a trial, the share that failed at the load before
 	until     meter.Instant // it is known until then which failures load causes: those beyond the usual share
-	step      Verdict       // what a trial tries; NoVerdict: there is none
+	step      Step          // what a trial tries; NoStep: there is none
 	bare      bool          // the last failure was one with which some servers refuse
 	news      bool          // that a trial has found chance was not asked for yet
 }
 
-// A Verdict is what a response shows of the failures before it, and to which load it leads.
-type Verdict uint8
+// A Step is what a response shows of the failures before it, and to which load it leads.
+type Step uint8
 
 const (
-	NoVerdict Verdict = iota
-	Suspected         // more fail than usual
-	TryLower          // try a lower load, which begins a trial
-	TryStill          // and a still lower one
-	TryHigher         // try the load again at which the trial began, or half of it after TryStill followed it
-	ByLoad            // load causes what fails beyond the usual share
-	ByChance          // it does not: go back to the load at which the trial began
+	NoStep    Step = iota
+	Suspected      // more fail than usual
+	TryLower       // try a lower load, which begins a trial
+	TryStill       // and a still lower one
+	TryHigher      // try the load again at which the trial began, or half of it after TryStill followed it
+	ByLoad         // load causes what fails beyond the usual share
+	NotByLoad      // it does not: go back to the load at which the trial began
 )
 
 const (
@@ -53,7 +53,7 @@ const (
 func (f *Failures) Known(now meter.Instant) bool { return now < f.until || f.usual > UsualAtMost }
 
 // Trying reports whether there is a trial.
-func (f *Failures) Trying() bool { return f.step != NoVerdict }
+func (f *Failures) Trying() bool { return f.step != NoStep }
 
 // Higher reports whether there is a trial, and it is back at the higher load.
 func (f *Failures) Higher() bool { return f.step == TryHigher }
@@ -101,7 +101,7 @@ func (f *Failures) Share() float64 { return float64(f.weight / max(1, f.n)) }
 
 // Count counts a response by how much of a failure it is.
 func (f *Failures) Count(weight float64) {
-	if f.n >= recent && f.step == NoVerdict {
+	if f.n >= recent && f.step == NoStep {
 		f.n, f.weight = f.n/2, f.weight/2
 	}
 	f.n++
@@ -110,18 +110,18 @@ func (f *Failures) Count(weight float64) {
 
 // Take takes the response to a request that was sent since the load changed. weight is how much of a failure it is as long as nothing is
 // known of its cause. bare says that some servers refuse with it, and near that load may be its cause.
-func (f *Failures) Take(now meter.Instant, weight float64, bare, near bool) Verdict {
+func (f *Failures) Take(now meter.Instant, weight float64, bare, near bool) Step {
 	known, failed := f.Known(now), weight > 0
-	if failed && (known || f.step != NoVerdict) {
+	if failed && (known || f.step != NoStep) {
 		weight, f.bare = 1, bare
 	}
 	f.Count(weight)
-	if !near && f.step == NoVerdict && f.n >= leastSeen {
+	if !near && f.step == NoStep && f.n >= leastSeen {
 		f.learn(float32(weight), known)
 	}
 	share := f.weight / f.n
 	switch {
-	case f.step != NoVerdict:
+	case f.step != NoStep:
 		if f.n >= trialSeen || f.n >= trialSeen/2 && share > someFail {
 			return f.judge(now, share)
 		}
@@ -129,7 +129,7 @@ func (f *Failures) Take(now meter.Instant, weight float64, bare, near bool) Verd
 	case bare && f.weight >= 3 && share > 0.3+1.5*f.usual, f.n >= leastSeen && f.weight >= 5 && share > 0.08+1.5*f.usual:
 		return Suspected
 	}
-	return NoVerdict
+	return NoStep
 }
 
 // learn learns the share of failures where load is not the cause. Without it, a few percent of such failures halve the goodput.
@@ -141,8 +141,8 @@ func (f *Failures) learn(weight float32, known bool) {
 	f.usual = min(f.usual+(weight-f.usual)/200, most)
 }
 
-// Moved takes that the load has changed by a verdict; NoVerdict: by something else, which ends a trial.
-func (f *Failures) Moved(by Verdict) { f.n, f.weight, f.step = 0, 0, by }
+// Moved takes that the load has changed by a step; NoStep: by something else, which ends a trial.
+func (f *Failures) Moved(by Step) { f.n, f.weight, f.step = 0, 0, by }
 
 // Try begins a trial at a lower load, to which the load has just been changed because that share has failed.
 func (f *Failures) Try(share float64) {
@@ -151,7 +151,7 @@ func (f *Failures) Try(share float64) {
 }
 
 // judge takes the share that fails at the load that is tried.
-func (f *Failures) judge(now meter.Instant, share float32) (v Verdict) {
+func (f *Failures) judge(now meter.Instant, share float32) (v Step) {
 	usual := f.usual + float32(sure*math.Sqrt(float64(f.usual/f.n)))
 	switch higher := f.step == TryHigher; {
 	case !higher && share > mostUsual: // load causes all of them
@@ -166,14 +166,14 @@ func (f *Failures) judge(now meter.Instant, share float32) (v Verdict) {
 		v = TryStill
 	default:
 		f.expect((share + f.other) / 2)
-		v = ByChance
+		v = NotByLoad
 	}
 	f.other = share
-	if v == ByLoad || v == ByChance {
-		f.step = NoVerdict
+	if v == ByLoad || v == NotByLoad {
+		f.step = NoStep
 		f.Learn(now)
 		f.Excess = Excess{at: f.at}
-		f.news = v == ByChance
+		f.news = v == NotByLoad
 	}
 	return v
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/httpthrottle/throttle/internal/meter"
 )
 
-// takes takes n responses, of which the last ones are failures with a status that says nothing, and returns the last verdict.
-func (f *Failures) takes(now meter.Instant, n, failed int, bare bool) (v Verdict) {
+// takes takes n responses, of which the last ones are failures with a status that says nothing, and returns the last step.
+func (f *Failures) takes(now meter.Instant, n, failed int, bare bool) (v Step) {
 	for i := range n {
 		if i < n-failed {
 			v = f.Take(now, 0, false, true)
@@ -46,11 +46,11 @@ func TestMoreFailuresThanUsualAreSuspected(t *testing.T) {
 		n, failed int
 		usual     float32
 		bare      bool
-		v         Verdict
+		v         Step
 	}{
-		{24, 5, 0, true, Suspected}, {23, 5, 0, true, NoVerdict}, {34, 4, 0, true, NoVerdict},
-		{62, 5, 0, true, Suspected}, {64, 5, 0, true, NoVerdict}, {41, 5, UsualAtMost, true, NoVerdict}, {39, 5, UsualAtMost, true, Suspected},
-		{7, 3, 0, true, Suspected}, {10, 3, 0, true, NoVerdict}, {2, 2, 0, true, NoVerdict}, {7, 3, 0, false, NoVerdict},
+		{24, 5, 0, true, Suspected}, {23, 5, 0, true, NoStep}, {34, 4, 0, true, NoStep},
+		{62, 5, 0, true, Suspected}, {64, 5, 0, true, NoStep}, {41, 5, UsualAtMost, true, NoStep}, {39, 5, UsualAtMost, true, Suspected},
+		{7, 3, 0, true, Suspected}, {10, 3, 0, true, NoStep}, {2, 2, 0, true, NoStep}, {7, 3, 0, false, NoStep},
 	} {
 		f := &Failures{usual: c.usual}
 		assert.Equal(t, c.v, f.takes(second, c.n, c.failed, c.bare), "%+v", c)
@@ -58,7 +58,7 @@ func TestMoreFailuresThanUsualAreSuspected(t *testing.T) {
 }
 
 // tries returns what a trial tries, one after the other, if these shares of its responses fail.
-func tries(f *Failures, shares ...float32) (v Verdict) {
+func tries(f *Failures, shares ...float32) (v Step) {
 	f.Try(0.25)
 	for _, share := range shares {
 		f.n = trialSeen
@@ -71,19 +71,19 @@ func tries(f *Failures, shares ...float32) (v Verdict) {
 func TestATrialShowsWhetherLoadIsTheCause(t *testing.T) {
 	for _, c := range []struct {
 		shares []float32
-		v      Verdict
+		v      Step
 		usual  float64
 	}{
 		{[]float32{0}, ByLoad, 0},        // it helped
 		{[]float32{0.51}, ByLoad, 0},     // more than half failed: it is not taken for usual
 		{[]float32{0.2}, TryHigher, 0.2}, // or the lower one does not matter
-		{[]float32{0.2, 0.3}, ByChance, 0.25},
+		{[]float32{0.2, 0.3}, NotByLoad, 0.25},
 		{[]float32{0.1, 0.5}, TryStill, 0.1},    // the lower one helped, and half of the higher one may help less
 		{[]float32{0.1, 0.5, 0.1}, ByLoad, 0.1}, // as usual: load causes what is beyond that
 		{[]float32{0.1, 0.5, 0.25}, TryHigher, 0.25},
-		{[]float32{0.4}, TryStill, 0},           // too many to try the higher one again
-		{[]float32{0.4, 0.35}, ByChance, 0.375}, // the lower ones do not help
-		{[]float32{0.4, 0.1}, TryHigher, 0.1},   // this one does
+		{[]float32{0.4}, TryStill, 0},            // too many to try the higher one again
+		{[]float32{0.4, 0.35}, NotByLoad, 0.375}, // the lower ones do not help
+		{[]float32{0.4, 0.1}, TryHigher, 0.1},    // this one does
 		{[]float32{0.6, 0}, ByLoad, 0},
 	} {
 		f := new(Failures)
@@ -91,7 +91,7 @@ func TestATrialShowsWhetherLoadIsTheCause(t *testing.T) {
 		usual, found := f.Usual()
 		assert.InDelta(t, c.usual, usual, 1e-6, "%v", c.shares)
 		assert.Equal(t, c.usual > 0, found, "%v", c.shares)
-		over := c.v == ByLoad || c.v == ByChance
+		over := c.v == ByLoad || c.v == NotByLoad
 		assert.Equal(t, over, f.until == second+KnownFor, "%v", c.shares)
 	}
 }
@@ -99,15 +99,15 @@ func TestATrialShowsWhetherLoadIsTheCause(t *testing.T) {
 func TestATrialEndsWhenItsEffectIsClear(t *testing.T) {
 	f := new(Failures)
 	f.Try(0.2)
-	assert.Equal(t, NoVerdict, f.takes(second, trialSeen-1, 0, true))
+	assert.Equal(t, NoStep, f.takes(second, trialSeen-1, 0, true))
 	assert.Equal(t, ByLoad, f.takes(second, 1, 0, true), "64 decide")
 	f.Try(0.2)
 	f.takes(second, 4, 4, true)
-	assert.Equal(t, NoVerdict, f.takes(second, trialSeen/2-5, 0, true))
+	assert.Equal(t, NoStep, f.takes(second, trialSeen/2-5, 0, true))
 	assert.Equal(t, TryHigher, f.takes(second, 1, 0, true), "32 decide where more than a tenth fails")
 }
 
-// What a verdict has taken for chance is believed until more fails. A response with which some servers refuse is a refusal where none is usual.
+// What a trial has taken for chance is believed until more fails. A response with which some servers refuse is a refusal where none is usual.
 func TestTheThresholdIsBeyondTheUsualShare(t *testing.T) {
 	f := new(Failures)
 	assert.Zero(t, f.Threshold(second), "nothing is known")

@@ -42,10 +42,10 @@ func TestWhyARequestWaitsIsSaid(t *testing.T) {
 		}
 		refused := time.Now()
 		time.Sleep(3 * time.Second)
-		require.ErrorContains(t, ask(), "; the server refused a request with 429, 3s ago")
+		require.ErrorContains(t, ask(), "; the server refused a request with 429, 3s ago (too fast)")
 
 		s := tr.Limiter().Servers()[0]
-		require.Equal(t, &throttle.LastRefusal{Status: 429, At: refused, Until: refused.Add(30 * time.Second)}, s.Last)
+		require.Equal(t, &throttle.LastRefusal{Status: 429, Verdict: throttle.VerdictTooFast, At: refused, Until: refused.Add(30 * time.Second)}, s.Last)
 		require.InDelta(t, 10, s.Pace, 0.6)
 		require.Equal(t, "as accepted before the refusal", s.PaceWhy)
 		require.Contains(t, s.String(), "paced at ")
