@@ -209,6 +209,25 @@ func TestARepeatedRefusalWithAPauseLeavesWhatTheServerGave(t *testing.T) {
 	}
 }
 
+// A second refusal soon after a pause shows that a quota is spent too fast, but not if hardly anything was accepted in between: the next one
+// in a row does.
+func TestAHandfulShowsNothingOfAQuota(t *testing.T) {
+	const now = 1000 * second
+	for worked, dear := range map[float64]bool{handful - 1: false, handful: true} {
+		k := newController(Config{Initial: 100}, 0, 1)
+		k.workedFrom, k.worked, k.paused, k.asked, k.spared, k.okAt = now-second, worked, 5*second, true, true, now
+		k.throttled(now, ticket{seq: 1, at: now}, 5*second)
+		assert.Equal(t, dear, k.dear(now), "%v accepted", worked)
+		if dear {
+			continue
+		}
+		assert.InDelta(t, 0.99*37.5, k.current, 1e-9, "half of three quarters: what was accepted shows no rate")
+		k.workedFrom, k.worked = now+9*second, worked
+		k.throttled(now+10*second, ticket{seq: 2, at: now + 10*second}, 5*second)
+		assert.True(t, k.dear(now+10*second), "in a row")
+	}
+}
+
 // A refusal that comes when hardly anything was accepted says little of the limit until that happens again.
 func TestAHandfulIsNoEvidence(t *testing.T) {
 	const now = 1000 * second

@@ -60,8 +60,8 @@ func (c *controller) touched(now instant, retryAfter int64, afterPause bool) {
 	quick := again && retryAfter <= 2*c.paused && p > active/2 // as long as the last, and soon after it
 	row := quick && c.quick
 	c.quick = quick
-	short := retryAfter < dearPause
-	if (row || quick && !short || c.dear(now)) && !c.off.quota {
+	short, shown := retryAfter < dearPause, quick && !c.spared // a handful that was accepted shows nothing of a quota
+	if (row || shown && !short || c.dear(now)) && !c.off.quota {
 		// A quota was spent too fast. The server gives more than it gave over work and pause, and less than was asked for.
 		r := halfway(min(c.current, max(c.worked/(active+p), c.sustained(now, retryAfter))), c.current)
 		c.cut(now, CauseThrottled, max(r, beta*min(c.current, c.worked/max(active, p))), r)
@@ -75,7 +75,7 @@ func (c *controller) touched(now instant, retryAfter int64, afterPause bool) {
 	}
 	r, start := c.lately(now), c.ceiling == 0
 	switch {
-	case start && quick:
+	case start && shown:
 		r = halfway(min(c.current, c.sustained(now, retryAfter)), c.current)
 	case quick, start && short:
 		r = max(c.gave(p, active), min(c.current, c.sustained(now, retryAfter)))
