@@ -353,9 +353,6 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 		if h.After == nil || !h.After.verdict.Refused() {
 			a.Limited++
 		}
-		if h.Status > 0 {
-			a.last = LastRefusal{now, int64(h.Wait), int32(h.Status), rep.Verdict}
-		}
 	}
 	waiting := len(a.waiting) > 0 // if not, there is nothing to plan again
 	until, open, unnamed := a.Until(), waiting && g.Payable(now, 1), len(rep.figures) == 0 || a.knows(Unnamed)
@@ -388,7 +385,10 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 			a.rate.Stand()
 		}
 	}
-	held := a.Held()
+	if rep.Verdict.Refused() && h.Status > 0 {
+		a.last = LastRefusal{now, int64(h.Wait), int32(h.Status), rep.Verdict}
+	}
+	held, guessed := a.Held(), a.guessed
 	switch rep.Verdict {
 	case server.Done:
 		if a.final != nil {
@@ -403,7 +403,7 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 	if c.Verdict = rep.Verdict; c.Verdict.Refused() {
 		a.last.Verdict = c.Verdict
 	}
-	h.held = hold{held, a.Held()}
+	h.held = hold{held, a.Held(), guessed}
 	if a.Until() > until {
 		c.Until, c.Guessed = a.Until(), a.Guessed()
 	}

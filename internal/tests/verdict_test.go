@@ -2,6 +2,7 @@ package tests
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
 	"strconv"
 	"testing"
@@ -293,4 +294,61 @@ func TestVerdictsHaveWordsAndLabels(t *testing.T) {
 	assert.Empty(t, none.String()+none.Label())
 	assert.Equal(t, "Verdict(7)", (throttle.VerdictFinal + 1).String())
 	assert.Empty(t, (throttle.VerdictFinal + 1).Label())
+}
+
+// A server that is unreachable has refused nothing, so a limit that pauses because of that has no verdict.
+func TestAPauseWithoutAResponseHasNoVerdict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var holds []throttle.HoldEvent
+		tr := throttle.Must(throttle.New(roundTripper(func(*http.Request) (*http.Response, error) {
+			time.Sleep(100 * time.Millisecond)
+			return nil, io.ErrUnexpectedEOF
+		}), throttle.WithAdaptiveInFlight(), throttle.WithHooks(throttle.Hooks{OnHold: func(e throttle.HoldEvent) { holds = append(holds, e) }})))
+		for range 100 {
+			r, _ := http.NewRequestWithContext(t.Context(), "GET", "http://api.example/", nil)
+			_, err := tr.RoundTrip(r)
+			require.Error(t, err)
+		}
+		require.NotEmpty(t, holds)
+		for _, e := range holds {
+			assert.Zero(t, e.Verdict)
+			assert.True(t, e.Guessed)
+		}
+	})
+}
+
+// A final refusal has its own verdict, whatever else holds the host.
+func TestAFinalRefusalHasItsOwnVerdict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var last throttle.HoldEvent
+		release := make(chan struct{})
+		tr := throttle.Must(throttle.New(roundTripper(func(r *http.Request) (*http.Response, error) {
+			h, status := http.Header{}, 200
+			switch r.Header.Get("Authorization") {
+			case "final":
+				<-release
+				status = 429
+				h.Set("X-Should-Retry", "false")
+			case "closed":
+				status = 503
+				h.Set("Retry-After", "30")
+			}
+			return &http.Response{StatusCode: status, Header: h, Body: http.NoBody, Request: r}, nil
+		}), throttle.WithHooks(throttle.Hooks{OnHold: func(e throttle.HoldEvent) { last = e }})))
+		send := func(key string) {
+			r, _ := http.NewRequestWithContext(t.Context(), "GET", "http://api.example/", nil)
+			r.Header.Set("Authorization", key)
+			_, err := tr.RoundTrip(r)
+			assert.NoError(t, err)
+		}
+		done := make(chan struct{})
+		go func() { send("final"); close(done) }()
+		synctest.Wait()
+		send("closed")
+		require.Equal(t, throttle.VerdictClosed, last.Verdict)
+		close(release)
+		<-done
+		require.NotNil(t, last.Final)
+		assert.Equal(t, throttle.VerdictFinal, last.Verdict)
+	})
 }
