@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -351,4 +352,34 @@ func TestAFinalRefusalHasItsOwnVerdict(t *testing.T) {
 		require.NotNil(t, last.Final)
 		assert.Equal(t, throttle.VerdictFinal, last.Verdict)
 	})
+}
+
+// The reset of a quota that is far from empty is no wait, whether the headers or the body say which limit refused the request.
+func TestAFarResetIsNoWaitForTheUnitThatABodyNames(t *testing.T) {
+	for _, body := range []string{`{"message":"Slow down"}`, `{"message":"Rate limit reached for tokens per minute"}`} {
+		synctest.Test(t, func(t *testing.T) {
+			n := 0
+			tr := throttle.Must(throttle.New(roundTripper(func(r *http.Request) (*http.Response, error) {
+				time.Sleep(100 * time.Millisecond)
+				n++
+				resp := says(at(n, 21, 429), "X-Ratelimit-Limit", "1000", "X-Ratelimit-Remaining", strconv.Itoa(1000-n), "X-Ratelimit-Reset", "3600")
+				if n == 21 {
+					resp.Header.Set("Content-Type", "application/json")
+					resp.Body, resp.ContentLength = io.NopCloser(strings.NewReader(body)), -1
+				}
+				resp.Request = r
+				return resp, nil
+			}), throttle.WithLimit(throttle.ServerQuota("tokens"))))
+			for range 22 {
+				r, _ := http.NewRequestWithContext(throttle.ContextWithMaxWait(t.Context(), time.Minute), "GET", "http://api.example/", nil)
+				resp, err := tr.RoundTrip(r)
+				require.NoError(t, err)
+				why, _ := throttle.RejectionOf(resp)
+				require.Nil(t, why, "request %d, %s", n, body)
+				_, err = io.ReadAll(resp.Body)
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+			}
+		})
+	}
 }
