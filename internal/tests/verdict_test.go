@@ -383,3 +383,22 @@ func TestAFarResetIsNoWaitForTheUnitThatABodyNames(t *testing.T) {
 		})
 	}
 }
+
+// A ServerQuota that takes a refusal has the verdict on it.
+func TestAServerQuotaThatIsHeldHasAVerdict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := throttle.Must(throttle.New(serves(func(n int) (int, http.Header) { return at(n, 20, 429), http.Header{"Retry-After": {"30"}} }),
+			throttle.WithLimit(throttle.ServerQuota("tokens"))))
+		var why *throttle.Rejection
+		for n := range 21 {
+			r, _ := http.NewRequestWithContext(throttle.ContextWithMaxWait(t.Context(), 10*time.Second), "GET", "http://api.example/", nil)
+			resp, err := tr.RoundTrip(r)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			why, _ = throttle.RejectionOf(resp)
+			require.Equal(t, n == 20, why != nil, "request %d", n)
+		}
+		assert.Equal(t, "tokens", why.Limit)
+		assert.Equal(t, throttle.VerdictQuota, why.Verdict, "%v", why)
+	})
+}
