@@ -22,8 +22,8 @@ func (a *Account) Hold(now meter.Instant, d int64) {
 	a.asking = a.asking || d > longestHold
 }
 
-// guess holds the account for a time that no server has asked for.
-func (a *Account) guess(now meter.Instant, d int64) {
+// Guess holds the account for a time that no server has asked for.
+func (a *Account) Guess(now meter.Instant, d int64) {
 	until := a.held
 	a.barrier.Hold(now, d)
 	a.guessed = a.guessed || a.held > until

@@ -402,3 +402,22 @@ func TestAServerQuotaThatIsHeldHasAVerdict(t *testing.T) {
 		assert.Equal(t, throttle.VerdictQuota, why.Verdict, "%v", why)
 	})
 }
+
+// After a restart, the end of a hold is still a guess if it was one.
+func TestAGuessIsKeptInASnapshot(t *testing.T) {
+	for _, after := range []string{"", "30"} {
+		synctest.Test(t, func(t *testing.T) {
+			tr := throttle.Must(throttle.New(serves(func(n int) (int, http.Header) { return at(n, 5, 429), http.Header{"Retry-After": {after}} })))
+			for range 5 {
+				r, _ := http.NewRequestWithContext(t.Context(), "GET", "http://api.example/", nil)
+				_, err := tr.RoundTrip(r)
+				require.NoError(t, err)
+			}
+			next := throttle.Must(throttle.New(nil))
+			require.NoError(t, next.Limiter().Restore(tr.Limiter().Snapshot()))
+			s := next.Limiter().Servers()[0]
+			require.True(t, s.HeldUntil.After(time.Now()))
+			require.Equal(t, after == "", s.Guessed)
+		})
+	}
+}
