@@ -323,7 +323,7 @@ func (g *Gate) hasMore(c *Figures, now meter.Instant) bool {
 	q := g.Account.find(c.Name)
 	switch {
 	case !c.Counted:
-		return g.Account.units != nil // which would be short of it
+		return g.Account.units != nil // these know what requests cost, and were not found to lack it
 	case q == nil:
 		return c.Left-c.Reserve > g.inFlight
 	}
