@@ -120,7 +120,8 @@ func TestAResetOfAQuotaThatIsFarFromEmptyIsNoWait(t *testing.T) {
 		asked  bool
 		other  bool // a quota is reported of which nothing is left
 		wait   time.Duration
-		first  bool // no response has reported the quota before
+		spare  int64 // what is left for other clients
+		first  bool  // no response has reported the quota before
 		waits  bool
 	}{
 		"enough":                  {left: 50},
@@ -128,6 +129,10 @@ func TestAResetOfAQuotaThatIsFarFromEmptyIsNoWait(t *testing.T) {
 		"as much as in flight":    {left: 3, waits: true},
 		"nothing":                 {left: 0, waits: true},
 		"the first report":        {left: 50, first: true},
+		"as much, at first":       {left: 3, first: true, waits: true},
+		"a reserve, at first":     {left: 50, spare: 47, first: true, waits: true},
+		"a reserve":               {left: 50, spare: 47, waits: true},
+		"more than a reserve":     {left: 50, spare: 46},
 		"Retry-After":             {left: 50, asked: true, waits: true},
 		"a wait besides":          {left: 50, wait: 45e9, waits: true},
 		"another quota is empty":  {left: 11, other: true, waits: true},
@@ -138,7 +143,7 @@ func TestAResetOfAQuotaThatIsFarFromEmptyIsNoWait(t *testing.T) {
 			a := newAccount(NewServer(1), 2)
 			g := newGate(a)
 			quotas := func(left int64) []QuotaHint {
-				q := []QuotaHint{{Name: "core", Unit: c.inUnit, Limit: 100, Left: left, Known: true, Reset: 30e9, Ends: true}}
+				q := []QuotaHint{{Name: "core", Unit: c.inUnit, Limit: 100, Left: left, Known: true, Reset: 30e9, Ends: true, Reserve: c.spare}}
 				if c.other {
 					q = append(q, QuotaHint{Name: "other", Limit: 10, Left: left / 12, Known: true, Reset: 30e9, Ends: true})
 				}
