@@ -96,7 +96,7 @@ type HoldEvent struct {
 	For     time.Duration // as requested; a key that is already held for longer stays held
 	Source  Source
 	All     bool    // all keys are held, by HoldAll
-	Guessed bool    // of a refusal that did not say until when, so that For is this client's own
+	Guessed bool    // no server has asked for that end, so For is this client's own
 	Verdict Verdict // why the server refused last; 0: no server did
 	// Final is what the server said with a refusal that no waiting ends. Requests are rejected with ReasonFinal, and For is the time
 	// until one of them asks again. nil: it is a hold.

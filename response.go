@@ -385,6 +385,9 @@ func (m *bodyHints) report() {
 	}
 	passed := time.Since(m.at)
 	again := !signal.Final && m.signal.Limited && signal.Wait == m.signal.Wait && len(signal.Violated) == 0 && (signal.Unit == "" || !t.units)
+	if signal.Wait == m.signal.Wait && len(signal.Violated) == 0 {
+		signal.Wait.Value = m.hints.Wait // 0: the headers have shown that it is no wait
+	}
 	if wait := signal.Wait.Value; again || !signal.Final && 0 < wait && wait <= passed {
 		signal.Limited = false
 	}

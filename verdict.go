@@ -8,7 +8,7 @@ import (
 
 // A Verdict is why a server refuses requests, as far as its responses show. It is decided once, when the response comes. Statistics
 // ([LastRefusal]), holds ([HoldEvent]), rejections, waits ([Waiting], [Delay]) and the live page have the same one. The zero Verdict says
-// that the server has refused nothing.
+// that the server has refused nothing. A [Snapshot] keeps holds, but no verdicts.
 //
 // Until when nothing may be sent is another fact: a server that asks for a wait may refuse for any of these reasons.
 type Verdict uint8

@@ -5,6 +5,7 @@ import (
 
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/quota"
+	"github.com/httpthrottle/throttle/internal/server"
 )
 
 // A Reason is why a request is rejected; see throttle.Reason.
@@ -49,6 +50,9 @@ func (b *Bucket) final() error {
 func (b *Bucket) Cause(now meter.Instant) (c quota.Cause) {
 	if b.Limit.Gates {
 		return b.Meter.(*quota.Gate).Cause(now)
+	}
+	if h, ok := b.Meter.(meter.Holder); ok && b.Limit.Unit != "" && h.HeldUntil() > now {
+		c.Verdict = server.Exhausted
 	}
 	if held := b.HeldAlone(); b.extra != nil && b.refusal != nil && now < held && held <= meter.AddInstant(b.refusal.until, StoreErr) {
 		c.Refusal, c.Verdict = b.refusal.LastRefusal, b.refusal.Verdict

@@ -6,6 +6,7 @@ import (
 	"github.com/httpthrottle/throttle/internal/bucket"
 	"github.com/httpthrottle/throttle/internal/meter"
 	"github.com/httpthrottle/throttle/internal/quota"
+	"github.com/httpthrottle/throttle/internal/server"
 )
 
 // Hold holds a key in each limit, for d. It returns the limits that had no room to remember that, and hold all keys without a bucket.
@@ -67,7 +68,8 @@ func (l *Core) heldByLocked(b *bucket.Bucket, c *quota.Change, u *User, now mete
 	}
 	if c.Final != nil {
 		_, ask, _ := a.Final()
-		holds = append(holds, held{b, Hold{By: time.Duration(ask - now), Server: true, Guessed: true, Verdict: v, Final: c.Final}})
+		guessed := a.Until() < ask || a.Guessed()
+		holds = append(holds, held{b, Hold{By: time.Duration(ask - now), Server: true, Guessed: guessed, Verdict: server.Final, Final: c.Final}})
 	}
 	for range holds {
 		l.heldLocked(b, u)

@@ -141,9 +141,13 @@ type held struct {
 	Hold
 }
 
-// paused returns that a learned limit has paused a bucket, because the server refuses each request.
-func paused(b *bucket.Bucket, by time.Duration) held {
-	return held{b, Hold{By: by, Guessed: true, Verdict: server.Closed}}
+// paused returns that a learned limit has paused a bucket, because the server refuses each request, or cannot be reached.
+func paused(b *bucket.Bucket, by time.Duration, reached bool) held {
+	h := held{b, Hold{By: by, Guessed: true}}
+	if reached {
+		h.Verdict = server.Closed
+	}
+	return h
 }
 
 // tell reports what a response has changed.

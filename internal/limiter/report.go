@@ -196,7 +196,7 @@ func (l *Core) reportChargesLocked(r *Request, charges []Charge, a *Answer, f *f
 		l.freeLocked(c.Bucket, now)
 		if pause > 0 {
 			l.heldLocked(c.Bucket, r.User)
-			n.holds = append(n.holds, paused(c.Bucket, pause))
+			n.holds = append(n.holds, paused(c.Bucket, pause, a.Outcome != aimd.Unavailable || a.Hints != nil))
 		}
 	}
 }

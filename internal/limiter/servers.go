@@ -121,7 +121,7 @@ func (l *Core) beliedLocked(r *Request, a *Answer, wait time.Duration, now meter
 		n.noteRetune(c.Bucket, m)
 		if pause := l.pausedLocked(c.Bucket, m, before, a, now); pause > 0 {
 			l.heldLocked(c.Bucket, r.User)
-			n.holds = append(n.holds, paused(c.Bucket, pause))
+			n.holds = append(n.holds, paused(c.Bucket, pause, true))
 		}
 	}
 }

@@ -291,6 +291,6 @@ func (a *Account) Waiting() []*Gate { return a.waiting }
 // use up the quota. Their responses have come by then.
 func (a *Account) waitForUnseen(n, took int64, now meter.Instant) {
 	if n > 0 && a.Bounds(4*min(n, meter.MaxCount/4)) {
-		a.guess(now, min(took, second))
+		a.Guess(now, min(took, second))
 	}
 }

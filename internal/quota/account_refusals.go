@@ -22,8 +22,8 @@ func (a *Account) Hold(now meter.Instant, d int64) {
 	a.asking = a.asking || d > longestHold
 }
 
-// guess holds the account for a time that no server has asked for.
-func (a *Account) guess(now meter.Instant, d int64) {
+// Guess holds the account for a time that no server has asked for.
+func (a *Account) Guess(now meter.Instant, d int64) {
 	until := a.held
 	a.barrier.Hold(now, d)
 	a.guessed = a.guessed || a.held > until
@@ -68,7 +68,8 @@ func (a *Account) takeBack(now meter.Instant, h hold) {
 	if a.held != h.to {
 		return
 	}
-	if a.held = h.from; a.rate != nil {
+	a.held, a.guessed = h.from, h.guessed
+	if a.rate != nil {
 		a.rate.Resume(now)
 	}
 }
@@ -134,7 +135,7 @@ func (a *Account) doubt(now meter.Instant, rep *Report) func(now meter.Instant, 
 	if a.rate != nil {
 		learned = a.rate.Doubt(now, rep.Number, sent, 1)
 	}
-	end := a.doubts.Open(now, standing{a.barrier, a.server.barrier, a.asking, a.guessed, a.even, a.rate, a.first, a.shown.copied()})
+	end := a.doubts.Open(now, standing{a.barrier, a.server.barrier, a.last, a.asking, a.guessed, a.even, a.rate, a.first, a.shown.copied()})
 	return func(now meter.Instant, as aimd.Outcome) bool {
 		learned(now, as)
 		was := end(now, as != 0)
@@ -144,7 +145,7 @@ func (a *Account) doubt(now meter.Instant, rep *Report) func(now meter.Instant, 
 		if a.server.set == a.set { // no other account has held the server since
 			a.server.barrier = was.host
 		}
-		a.barrier, a.asking, a.guessed, a.even, a.shown = was.barrier, was.asking, was.guessed, was.even, was.shown
+		a.barrier, a.last, a.asking, a.guessed, a.even, a.shown = was.barrier, was.last, was.asking, was.guessed, was.even, was.shown
 		if was.rate == nil || a.rate != nil { // else it has been forgotten since
 			a.first = was.first
 		}

@@ -34,5 +34,8 @@ func (b *barrier) release(now meter.Instant) {
 	}
 }
 
-// A hold is a change of a barrier's end.
-type hold struct{ from, to meter.Instant }
+// A hold is a change of the end of an account's hold.
+type hold struct {
+	from, to meter.Instant
+	guessed  bool // no server has asked for the end from
+}

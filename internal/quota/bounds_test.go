@@ -64,9 +64,9 @@ func TestAHoldIsTakenBackUnlessAnotherHasCome(t *testing.T) {
 	first := a.Until()
 	a.Hold(0, 10*second)
 	later := a.Until()
-	a.takeBack(0, hold{0, first})
+	a.takeBack(0, hold{from: 0, to: first})
 	require.Equal(t, later, a.Until())
-	a.takeBack(0, hold{first, later})
+	a.takeBack(0, hold{from: first, to: later})
 	require.Equal(t, first, a.Until())
 }
 

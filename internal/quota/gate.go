@@ -323,7 +323,7 @@ func (g *Gate) hasMore(c *Figures, now meter.Instant) bool {
 	q := g.Account.find(c.Name)
 	switch {
 	case !c.Counted:
-		return g.Account.units != nil // which would be short of it
+		return g.Account.units != nil // these know what requests cost, and were not found to lack it
 	case q == nil:
 		return c.Left-c.Reserve > g.inFlight
 	}
@@ -352,9 +352,6 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 		a.byRefusal, g.joined = true, true
 		if h.After == nil || !h.After.verdict.Refused() {
 			a.Limited++
-		}
-		if h.Status > 0 {
-			a.last = LastRefusal{now, int64(h.Wait), int32(h.Status), rep.Verdict}
 		}
 	}
 	waiting := len(a.waiting) > 0 // if not, there is nothing to plan again
@@ -388,7 +385,10 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 			a.rate.Stand()
 		}
 	}
-	held := a.Held()
+	if rep.Verdict.Refused() && h.Status > 0 {
+		a.last = LastRefusal{now, int64(h.Wait), int32(h.Status), rep.Verdict}
+	}
+	held, guessed := a.Held(), a.guessed
 	switch rep.Verdict {
 	case server.Done:
 		if a.final != nil {
@@ -403,7 +403,7 @@ func (g *Gate) apply(rep *Report, now meter.Instant) (c Change) {
 	if c.Verdict = rep.Verdict; c.Verdict.Refused() {
 		a.last.Verdict = c.Verdict
 	}
-	h.held = hold{held, a.Held()}
+	h.held = hold{held, a.Held(), guessed}
 	if a.Until() > until {
 		c.Until, c.Guessed = a.Until(), a.Guessed()
 	}

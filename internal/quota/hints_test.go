@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"cmp"
 	"math"
 	"testing"
 	"time"
@@ -118,13 +119,22 @@ func TestAResetOfAQuotaThatIsFarFromEmptyIsNoWait(t *testing.T) {
 		inUnit string
 		asked  bool
 		other  bool // a quota is reported of which nothing is left
+		wait   time.Duration
+		spare  int64 // what is left for other clients
+		first  bool  // no response has reported the quota before
 		waits  bool
 	}{
 		"enough":                  {left: 50},
 		"one more than in flight": {left: 4},
 		"as much as in flight":    {left: 3, waits: true},
 		"nothing":                 {left: 0, waits: true},
+		"the first report":        {left: 50, first: true},
+		"as much, at first":       {left: 3, first: true, waits: true},
+		"a reserve, at first":     {left: 50, spare: 47, first: true, waits: true},
+		"a reserve":               {left: 50, spare: 47, waits: true},
+		"more than a reserve":     {left: 50, spare: 46},
 		"Retry-After":             {left: 50, asked: true, waits: true},
+		"a wait besides":          {left: 50, wait: 45e9, waits: true},
 		"another quota is empty":  {left: 11, other: true, waits: true},
 		"a unit":                  {left: 50, inUnit: "tokens"},
 		"too little of a unit":    {left: 1, inUnit: "tokens"}, // the unit stops requests by itself
@@ -133,7 +143,7 @@ func TestAResetOfAQuotaThatIsFarFromEmptyIsNoWait(t *testing.T) {
 			a := newAccount(NewServer(1), 2)
 			g := newGate(a)
 			quotas := func(left int64) []QuotaHint {
-				q := []QuotaHint{{Name: "core", Unit: c.inUnit, Limit: 100, Left: left, Known: true, Reset: 30e9, Ends: true}}
+				q := []QuotaHint{{Name: "core", Unit: c.inUnit, Limit: 100, Left: left, Known: true, Reset: 30e9, Ends: true, Reserve: c.spare}}
 				if c.other {
 					q = append(q, QuotaHint{Name: "other", Limit: 10, Left: left / 12, Known: true, Reset: 30e9, Ends: true})
 				}
@@ -145,12 +155,18 @@ func TestAResetOfAQuotaThatIsFarFromEmptyIsNoWait(t *testing.T) {
 				return rep
 			}
 			first := sends(t, g, second, 1)
-			takes(first, second, at, &Hints{Status: 200, Quotas: quotas(60)})
+			before := &Hints{Status: 200}
+			if !c.first {
+				before.Quotas = quotas(60)
+			}
+			takes(first, second, at, before)
 			n := sends(t, g, at, 3) - 2
-			h := &Hints{Status: 429, Limited: true, Wait: 30e9, Asked: c.asked, Quotas: quotas(c.left)}
+			wait := cmp.Or(c.wait, 30e9)
+			h := &Hints{Status: 429, Limited: true, Wait: wait, Asked: c.asked, Quotas: quotas(c.left)}
 			rep := takes(n, at, at+milli, h)
 			if c.waits {
 				assert.GreaterOrEqual(t, g.Ready(at+milli, 0, 1), at+29*second)
+				assert.Equal(t, int64(wait), g.Account.LastRefusal(at+milli).Asked)
 				return
 			}
 			require.Less(t, g.Account.Until(), at+2*second)

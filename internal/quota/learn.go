@@ -58,7 +58,7 @@ func (a *Account) learn(g *Gate, rep *Report, now meter.Instant) {
 			a.first = first{known: true, sent: rep.Sent, wait: wait, bare: rep.Hints.Bare == Unavailable, lone: o == aimd.Throttled}
 			if wait == 0 && o == aimd.Throttled {
 				a.first.held = a.few(now)
-				a.guess(now, a.first.held)
+				a.Guess(now, a.first.held)
 			}
 		} else if o == aimd.Throttled {
 			a.first.lone = false

@@ -51,6 +51,7 @@ func (w Why) String() string {
 type standing struct {
 	barrier barrier
 	host    barrier // of the server
+	last    LastRefusal
 	asking  bool
 	guessed bool
 	even    evenly

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/httpthrottle/throttle/internal/aimd"
 	"github.com/httpthrottle/throttle/internal/server"
 )
 
@@ -14,15 +15,15 @@ import (
 func TestTheLaterEndOfAHoldIsAGuessOrNot(t *testing.T) {
 	a, _, _ := newFamilies()
 	assert.False(t, a.Guessed())
-	a.guess(0, 10*second)
+	a.Guess(0, 10*second)
 	require.True(t, a.Guessed())
 	a.Hold(0, second)
 	require.True(t, a.Guessed(), "the server asks for less")
 	a.Hold(0, 60*second)
 	require.False(t, a.Guessed())
-	a.guess(0, 10*second)
+	a.Guess(0, 10*second)
 	require.False(t, a.Guessed())
-	a.guess(0, 600*second)
+	a.Guess(0, 600*second)
 	require.True(t, a.Guessed())
 	a.server.Hold(0, 3600*second)
 	require.False(t, a.Guessed(), "a server has asked for the host's")
@@ -83,4 +84,35 @@ func TestAllReadTheSameVerdict(t *testing.T) {
 	assert.Equal(t, server.Closed, a.LastRefusal(second).Verdict)
 	assert.Equal(t, server.Closed, g.Cause(second).Verdict)
 	assert.Equal(t, server.Closed, a.server.last.Verdict)
+}
+
+// A hold that a body takes back was a longer one than a guess, which is left.
+func TestAHoldThatIsTakenBackLeavesAGuess(t *testing.T) {
+	a, g, _ := newFamilies()
+	burst(t, g, second, 10)
+	n := sends(t, g, 2*second, 2)
+	denied(g, n-1, 2*second, 2*second, 0, NotBare)
+	require.True(t, a.Guessed())
+	h := &Hints{Status: 429, Limited: true, Wait: 30 * time.Second, Asked: true}
+	g.apply(&Report{Reading: Reading{Hints: h}, Sent: 2 * second, Number: n}, 2*second)
+	require.False(t, a.Guessed())
+	body := &Hints{Status: 429, Limited: true, Wait: 30 * time.Second, Asked: true, After: h,
+		Quotas: []QuotaHint{{Name: "burst", Limit: 10, Known: true, Ends: true, Reset: 30 * time.Second, Violated: true}}}
+	g.apply(&Report{Reading: body.Read(2 * second), Sent: 2 * second, Number: n}, 2*second)
+	require.Less(t, a.held, 4*second)
+	require.True(t, a.Guessed(), "the hold of the first refusal is back")
+}
+
+// A refusal whose body says that it is none is not the last one.
+func TestARefusalThatWasNoneIsNotTheLastOne(t *testing.T) {
+	a, g, _ := newFamilies()
+	n := sends(t, g, second, 2)
+	denied(g, n-1, second, second, 60*second, NotBare)
+	before, cause := a.LastRefusal(second), g.Cause(second)
+	h := &Hints{Status: 503, Limited: true, Host: true, Wait: 90 * time.Second, Asked: true}
+	c := g.apply(&Report{Reading: Reading{Hints: h}, Sent: second, Number: n, Doubtful: true}, second)
+	require.Equal(t, server.Closed, a.LastRefusal(second).Verdict)
+	require.True(t, c.Doubt(second, aimd.ClientError))
+	require.Equal(t, before, a.LastRefusal(second))
+	require.Equal(t, cause, g.Cause(second))
 }

@@ -94,6 +94,8 @@ type Server struct {
 	Held   time.Duration  `json:"held,omitzero"`  // for how long yet
 	Quotas []Quota        `json:"quotas,omitzero"`
 
+	Guessed bool `json:"guessed,omitzero"` // no server has asked for the end of Held
+
 	HostHeld time.Duration `json:"host_held,omitzero"` // for how long yet all requests to the host
 	After    time.Duration `json:"after,omitzero"`     // it was read that long after Taken
 }

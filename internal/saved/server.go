@@ -17,8 +17,8 @@ func ServerOf(a *quota.Account, limits []*bucket.Limit, now, began meter.Instant
 		Host: a.Key.Host, Parts: a.Key.Parts, Keys: keysOf(&a.Key, limits), After: time.Duration(now - began),
 		Held: time.Duration(max(0, a.Held()-now)), HostHeld: time.Duration(max(0, a.Server().Held()-now)),
 	}
-	if !a.Alone() {
-		s.Held = 0
+	if s.Guessed = s.Held > 0 && a.Guessed(); !a.Alone() {
+		s.Held, s.Guessed = 0, false
 	} else if q, ok := a.Saved(now, quota.Unnamed); ok {
 		s.Quotas = append(s.Quotas, Quota{
 			Name: q.Name, Limit: q.Limit, Left: q.Left, Reset: time.Duration(q.Reset - now), Counted: q.Counted, Reserve: q.Reserve,
@@ -62,8 +62,12 @@ func (s *Server) Restore(a *quota.Account, since int64, now meter.Instant) error
 	if s.Held < 0 || s.HostHeld < 0 {
 		faults = append(faults, fmt.Errorf("holds of %v and %v are impossible", s.Held, s.HostHeld))
 	}
+	hold := a.Hold
+	if s.Guessed {
+		hold = a.Guess
+	}
 	if d := max(0, int64(s.Held)) - since; d > 0 {
-		a.Hold(now, min(d, meter.MaxPer))
+		hold(now, min(d, meter.MaxPer))
 	}
 	if d := max(0, int64(s.HostHeld)) - since; d > 0 {
 		a.Server().Hold(now, min(d, meter.MaxPer))

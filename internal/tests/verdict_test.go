@@ -2,8 +2,10 @@ package tests
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -293,4 +295,129 @@ func TestVerdictsHaveWordsAndLabels(t *testing.T) {
 	assert.Empty(t, none.String()+none.Label())
 	assert.Equal(t, "Verdict(7)", (throttle.VerdictFinal + 1).String())
 	assert.Empty(t, (throttle.VerdictFinal + 1).Label())
+}
+
+// A server that is unreachable has refused nothing, so a limit that pauses because of that has no verdict.
+func TestAPauseWithoutAResponseHasNoVerdict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var holds []throttle.HoldEvent
+		tr := throttle.Must(throttle.New(roundTripper(func(*http.Request) (*http.Response, error) {
+			time.Sleep(100 * time.Millisecond)
+			return nil, io.ErrUnexpectedEOF
+		}), throttle.WithAdaptiveInFlight(), throttle.WithHooks(throttle.Hooks{OnHold: func(e throttle.HoldEvent) { holds = append(holds, e) }})))
+		for range 100 {
+			r, _ := http.NewRequestWithContext(t.Context(), "GET", "http://api.example/", nil)
+			_, err := tr.RoundTrip(r)
+			require.Error(t, err)
+		}
+		require.NotEmpty(t, holds)
+		for _, e := range holds {
+			assert.Zero(t, e.Verdict)
+			assert.True(t, e.Guessed)
+		}
+	})
+}
+
+// A final refusal has its own verdict, whatever else holds the host.
+func TestAFinalRefusalHasItsOwnVerdict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var last throttle.HoldEvent
+		release := make(chan struct{})
+		tr := throttle.Must(throttle.New(roundTripper(func(r *http.Request) (*http.Response, error) {
+			h, status := http.Header{}, 200
+			switch r.Header.Get("Authorization") {
+			case "final":
+				<-release
+				status = 429
+				h.Set("X-Should-Retry", "false")
+			case "closed":
+				status = 503
+				h.Set("Retry-After", "30")
+			}
+			return &http.Response{StatusCode: status, Header: h, Body: http.NoBody, Request: r}, nil
+		}), throttle.WithHooks(throttle.Hooks{OnHold: func(e throttle.HoldEvent) { last = e }})))
+		send := func(key string) {
+			r, _ := http.NewRequestWithContext(t.Context(), "GET", "http://api.example/", nil)
+			r.Header.Set("Authorization", key)
+			_, err := tr.RoundTrip(r)
+			assert.NoError(t, err)
+		}
+		done := make(chan struct{})
+		go func() { send("final"); close(done) }()
+		synctest.Wait()
+		send("closed")
+		require.Equal(t, throttle.VerdictClosed, last.Verdict)
+		close(release)
+		<-done
+		require.NotNil(t, last.Final)
+		assert.Equal(t, throttle.VerdictFinal, last.Verdict)
+	})
+}
+
+// The reset of a quota that is far from empty is no wait, whether the headers or the body say which limit refused the request.
+func TestAFarResetIsNoWaitForTheUnitThatABodyNames(t *testing.T) {
+	for _, body := range []string{`{"message":"Slow down"}`, `{"message":"Rate limit reached for tokens per minute"}`} {
+		synctest.Test(t, func(t *testing.T) {
+			n := 0
+			tr := throttle.Must(throttle.New(roundTripper(func(r *http.Request) (*http.Response, error) {
+				time.Sleep(100 * time.Millisecond)
+				n++
+				resp := says(at(n, 21, 429), "X-Ratelimit-Limit", "1000", "X-Ratelimit-Remaining", strconv.Itoa(1000-n), "X-Ratelimit-Reset", "3600")
+				if n == 21 {
+					resp.Header.Set("Content-Type", "application/json")
+					resp.Body, resp.ContentLength = io.NopCloser(strings.NewReader(body)), -1
+				}
+				resp.Request = r
+				return resp, nil
+			}), throttle.WithLimit(throttle.ServerQuota("tokens"))))
+			for range 22 {
+				r, _ := http.NewRequestWithContext(throttle.ContextWithMaxWait(t.Context(), time.Minute), "GET", "http://api.example/", nil)
+				resp, err := tr.RoundTrip(r)
+				require.NoError(t, err)
+				why, _ := throttle.RejectionOf(resp)
+				require.Nil(t, why, "request %d, %s", n, body)
+				_, err = io.ReadAll(resp.Body)
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+			}
+		})
+	}
+}
+
+// A ServerQuota that takes a refusal has the verdict on it.
+func TestAServerQuotaThatIsHeldHasAVerdict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := throttle.Must(throttle.New(serves(func(n int) (int, http.Header) { return at(n, 20, 429), http.Header{"Retry-After": {"30"}} }),
+			throttle.WithLimit(throttle.ServerQuota("tokens"))))
+		var why *throttle.Rejection
+		for n := range 21 {
+			r, _ := http.NewRequestWithContext(throttle.ContextWithMaxWait(t.Context(), 10*time.Second), "GET", "http://api.example/", nil)
+			resp, err := tr.RoundTrip(r)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			why, _ = throttle.RejectionOf(resp)
+			require.Equal(t, n == 20, why != nil, "request %d", n)
+		}
+		assert.Equal(t, "tokens", why.Limit)
+		assert.Equal(t, throttle.VerdictQuota, why.Verdict, "%v", why)
+	})
+}
+
+// After a restart, the end of a hold is still a guess if it was one.
+func TestAGuessIsKeptInASnapshot(t *testing.T) {
+	for _, after := range []string{"", "30"} {
+		synctest.Test(t, func(t *testing.T) {
+			tr := throttle.Must(throttle.New(serves(func(n int) (int, http.Header) { return at(n, 5, 429), http.Header{"Retry-After": {after}} })))
+			for range 5 {
+				r, _ := http.NewRequestWithContext(t.Context(), "GET", "http://api.example/", nil)
+				_, err := tr.RoundTrip(r)
+				require.NoError(t, err)
+			}
+			next := throttle.Must(throttle.New(nil))
+			require.NoError(t, next.Limiter().Restore(tr.Limiter().Snapshot()))
+			s := next.Limiter().Servers()[0]
+			require.True(t, s.HeldUntil.After(time.Now()))
+			require.Equal(t, after == "", s.Guessed)
+		})
+	}
 }
