@@ -419,6 +419,7 @@ func TestABackoffHoldsNoOtherProcess(t *testing.T) {
 			for range 2 { // a bare refusal sets no hold before the second
 				send(refused)
 			}
+			synctest.Wait() // until the store has been called
 			begun := time.Now()
 			for range 50 { // until the other process has asked the store
 				send(other)
