@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -233,19 +234,17 @@ func TestWhatWaitsForAServerSaysItsVerdict(t *testing.T) {
 
 // Beside each other, a learned rate and a learned number own different refusals, and the verdict says which of them it was.
 func TestTheVerdictSaysWhichLearnedLimitARefusalIsOf(t *testing.T) {
-	for want, refuses := range map[throttle.Verdict]func(n, inFlight int) bool{
-		throttle.VerdictTooMany: func(_, inFlight int) bool { return inFlight > 4 },
-		throttle.VerdictTooFast: func(n, inFlight int) bool { return n == 30 && inFlight == 1 },
+	for want, refuses := range map[throttle.Verdict]func(n, inFlight int64) bool{
+		throttle.VerdictTooMany: func(_, inFlight int64) bool { return inFlight > 4 },
+		throttle.VerdictTooFast: func(n, inFlight int64) bool { return n == 30 && inFlight == 1 },
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			n, inFlight := 0, 0
+			var n, inFlight atomic.Int64
 			var refused []throttle.Verdict
 			tr := throttle.Must(throttle.New(roundTripper(func(r *http.Request) (*http.Response, error) {
-				n++
-				inFlight++
-				defer func() { inFlight-- }()
+				defer inFlight.Add(-1)
 				status := 200
-				if refuses(n, inFlight) {
+				if refuses(n.Add(1), inFlight.Add(1)) {
 					status = 429
 				} else {
 					time.Sleep(100 * time.Millisecond)
