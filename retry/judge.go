@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/httpthrottle/throttle"
@@ -67,7 +68,7 @@ func (p *Policy) judgeAlone(resp *http.Response) failure {
 	}
 	status := resp.StatusCode
 	signal := p.signal(resp)
-	word := max(signal.RetryAfter.Or(0), signal.Wait.Or(0))
+	word := max(signal.RetryAfter.Or(0), waitOf(&signal))
 	f := failure{cause: CauseStatus, status: status, word: word, margin: marginOf(word)}
 	_, untouched := origin(resp.Request)
 	unprocessed := p.ifRepeatable(untouched || repeatable(resp.Request))
@@ -86,6 +87,17 @@ func (p *Policy) judgeAlone(resp *http.Response) failure {
 		f.elsewhere, f.invited = unprocessed, true
 	}
 	return f
+}
+
+// waitOf returns how long a signal asks to wait. The reset of a quota of which something is left is only a guess, which may be an hour: another
+// limit, of which nothing is reported, may have refused the request, so backoff asks again.
+func waitOf(s *headers.Signal) time.Duration {
+	wait := s.Wait.Or(0)
+	guess := func(b headers.Bucket) bool { return b.Remaining.Or(0) > 0 && b.Reset.Known && b.Reset.Value == wait }
+	if !s.RetryAfter.Known && !slices.ContainsFunc(s.Buckets, headers.Bucket.Empty) && slices.ContainsFunc(s.Buckets, guess) {
+		return 0
+	}
+	return wait
 }
 
 // marginOf returns how much longer than the server asked a Transport may hold a request.

@@ -87,6 +87,10 @@ func TestServersWordIsKept(t *testing.T) {
 		{429, "RateLimit: \"default\";r=0;t=11", 11 * s, 11 * s},
 		{500, "RateLimit: \"default\";r=0;t=11", 11 * s, 11 * s},
 		{429, "X-RateLimit-Reset: 12\nX-RateLimit-Remaining: 0", 12 * s, 12 * s},
+		{429, "X-RateLimit-Reset: 12", 12 * s, 12 * s},
+		{429, "X-RateLimit-Reset: 12\nX-RateLimit-Remaining: 3", s, 2 * s}, // another limit refused it
+		{429, "X-RateLimit-Reset: 3600\nX-RateLimit-Remaining: 3", s, 2 * s},
+		{429, "X-RateLimit-Reset: 12\nX-RateLimit-Remaining: 3\nRetry-After: 7", 7 * s, 7 * s},
 		{429, "Retry-After: 60", 60 * s, 60 * s},
 		{429, "Retry-After: 61", -1, -1},
 		{429, "Retry-After: 9223372036854775807", -1, -1},
