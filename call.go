@@ -19,7 +19,7 @@ type call struct {
 	tries bool // it is left to the caller if it cannot go immediately
 }
 
-// A stage is how far a request has come when its RoundTrip returns or panics. The stage decides who ends the flight.
+// A stage says how far a request has come when its RoundTrip returns or panics. It decides who ends the flight.
 type stage uint8
 
 const (

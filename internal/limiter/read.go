@@ -92,7 +92,8 @@ func (l *Core) RejectionOf(w *Waiter) *Rejection {
 }
 
 // WaitsFor returns what w waits for last, as far as is known, why the server stops it there, if it does, since when it waits, and when it will
-// probably be granted; Never: that is not known, because it depends on a response. If it reports false, w does not wait any more, and due is when it was decided, or Never if another Core was first.
+// probably be granted. Due is Never if that is not known, because it depends on a response. If it reports false, w does not wait any more. Then
+// due is when it was decided, or Never if another Core was first.
 func (l *Core) WaitsFor(w *Waiter) (at Place, why server.Verdict, since, due meter.Instant, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -86,7 +86,7 @@ func (a *Account) answered(sent meter.Instant, v server.Verdict) {
 	a.backoff.Accepted(sent)
 }
 
-// suspects reports whether a response is a refusal that refuses without a word about limits.
+// suspects reports whether a response that does not mention limits is a refusal because of one.
 func (a *Account) suspects(h *Hints, now meter.Instant) bool {
 	a.bare.Given = a.bare.Given || h.Given
 	return a.bare.Refuses(h.Bare == Forbidden, now)

@@ -178,3 +178,24 @@ func TestAResetOfAQuotaThatIsFarFromEmptyIsNoWait(t *testing.T) {
 		})
 	}
 }
+
+// What others send is unanswered, too, and the newest response may have reported less than the refusal does.
+func TestAQuotaIsFarFromEmptyIfMoreIsLeftThanAllMayHaveUsed(t *testing.T) {
+	a, g, _ := newFamilies()
+	now := 2 * second
+	passes(g, now, core(100, 90, 60*second))
+	q := only(t, a)
+	sends(t, g, now, 3)
+	isFar := func(left int64) bool {
+		c := core(100, left, 60*second)
+		return g.hasMore(&c, now)
+	}
+	assert.False(t, isFar(3))
+	assert.True(t, isFar(4))
+	q.flow.back = -40
+	require.EqualValues(t, 5, q.others())
+	assert.False(t, isFar(18), "three of the client and fifteen of others")
+	assert.True(t, isFar(19))
+	q.left = 18
+	assert.False(t, isFar(50), "it was reported to be less")
+}
